@@ -1,0 +1,91 @@
+# Everything a developer does, from nothing but Python >= 3.11, make and a package index.
+
+PYTHON ?= python3
+SEEDS ?= 1000
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+
+# Stamps say what the environment holds, so that a second call costs nothing and a changed lock reinstalls.
+RUN_READY := $(VENV)/.run-installed
+DEV_READY := $(VENV)/.dev-installed
+PACKAGE_READY := $(VENV)/.package-installed
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL: # two pips in one environment would tread on each other
+
+.PHONY: help
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: $(RUN_READY) $(PACKAGE_READY) ## Start a broker on the default ports with its data in ./data
+	@exec $(BIN)/goqueue serve --hints
+
+.PHONY: test
+test: $(DEV_READY) $(PACKAGE_READY) ## Run every test
+	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+.PHONY: check
+check: $(DEV_READY) $(PACKAGE_READY) ## Check format, lint, types and layering
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/unit/test_architecture.py
+
+.PHONY: sim
+sim: $(DEV_READY) $(PACKAGE_READY) ## Simulate whole brokers with faults, SEEDS=1000 of them
+	$(BIN)/python -m goqueue.sim --seeds $(SEEDS)
+
+.PHONY: bench
+bench: $(DEV_READY) $(PACKAGE_READY) ## Measure throughput and latency, and verify what was written
+	$(BIN)/python -m bench
+
+.PHONY: docs
+docs: $(DEV_READY) $(PACKAGE_READY) ## Regenerate docs/config.md from the configuration's definition
+	$(BIN)/python -m goqueue.cli.config_docs docs/config.md
+
+.PHONY: fmt
+fmt: $(DEV_READY) ## Format the code and repair what lint can repair
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: lock
+lock: | $(BIN)/python ## Pin the newest allowed version of every dependency, with hashes
+	@$(PIP) install uv
+	$(COMPILE) --upgrade pyproject.toml --output-file requirements/run.lock
+	$(COMPILE) --upgrade pyproject.toml --extra dev --output-file requirements/dev.lock
+
+.PHONY: clean
+clean: ## Remove the environment, caches and build products; ./data stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/goqueue.egg-info
+	rm -f src/goqueue/log/_kernel*.so
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@command -v $(PYTHON) > /dev/null || { \
+		echo "$(PYTHON) was not found; install Python 3.11 or newer, or name one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "$$($(PYTHON) -V) is too old; install Python 3.11 or newer, or name one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
+		echo "$(PYTHON) has no venv module; install it (on Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(RUN_READY): requirements/run.lock | $(BIN)/python
+	@echo "installing $<"
+	@$(PIP) install --require-hashes --requirement $<
+	@touch $@
+
+$(DEV_READY): requirements/dev.lock | $(BIN)/python
+	@echo "installing $<"
+	@$(PIP) install --require-hashes --requirement $<
+	@touch $@
+
+$(PACKAGE_READY): pyproject.toml setup.py src/goqueue/log/_kernel.c | $(BIN)/python
+	@echo "installing goqueue from src"
+	@$(PIP) install --no-deps --editable .
+	@touch $@

@@ -1,0 +1,1 @@
+"""Protocol adapters: they translate and nothing else."""

@@ -1,0 +1,1 @@
+"""REST over HTTP/1.1."""

@@ -1,0 +1,1 @@
+"""Pure state machines: `decide` reads, `apply` alone mutates. No clock, no IO, no randomness."""

@@ -1,0 +1,1 @@
+"""Bytes on disk: batches, segments, indexes and partition logs behind the `Disk` port."""

@@ -1,0 +1,6 @@
+from goqueue.log.records import Row
+
+def check_records(data: bytes | memoryview, start: int, count: int, last_offset_delta: int, /) -> None: ...
+def decode_records(
+    data: bytes | memoryview, start: int, count: int, last_offset_delta: int, /
+) -> list[Row]: ...

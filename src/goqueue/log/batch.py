@@ -1,0 +1,251 @@
+"""Record batch v2 (magic 2), Kafka's format on disk and on the wire; docs/format/record.md has every byte.
+
+The base offset and the leader epoch lie outside the checksum, so the leader assigns both by writing the
+first sixteen bytes and never touches, decodes or re-hashes a record. The checksum covers everything from
+the attributes to the end. Beyond Kafka's rules this log keeps one of its own: the offset ranges of its
+batches tile it without gaps (compaction leaves an empty batch where records were), so a damaged base
+offset is as visible as a damaged record.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from goqueue.log.compression import Codec, codec_of, compress, decompress
+from goqueue.log.records import Row, check_records, decode_records, encode_records, encode_row
+from goqueue.model.errors import CorruptBatch, InvalidBatch, MessageTooLarge
+from goqueue.model.record import NewRecord, Producer, StoredRecord
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size  # 61
+PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: what the leader assigns
+PREFIX_BYTES = PREFIX.size
+LENGTH_OVERHEAD = 12  # base offset and the length field itself
+CHECKED_FROM = 21  # the checksum covers the attributes and all that follows
+MAGIC = 2
+
+NO_PRODUCER = -1
+ATTRIBUTE_LOG_APPEND_TIME = 0x08
+ATTRIBUTE_TRANSACTIONAL = 0x10
+ATTRIBUTE_CONTROL = 0x20
+ATTRIBUTE_DELETE_HORIZON = 0x40
+
+_BODY = struct.Struct(">hiqqqhii")  # from the attributes to the record count
+_UNCHECKED = struct.Struct(">bI")  # magic, checksum
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records. `length` counts from the leader epoch on, as Kafka's does."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        return self.length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & ATTRIBUTE_CONTROL)
+
+
+def read_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
+    """The header at `position`; InvalidBatch where there are not enough bytes for one."""
+    if len(data) - position < HEADER_BYTES:
+        raise InvalidBatch(f"a batch has at least {HEADER_BYTES} bytes; {len(data) - position} are there")
+    return BatchHeader._make(HEADER.unpack_from(data, position))
+
+
+def build_batch(
+    records: Sequence[NewRecord],
+    timestamp_ms: int,
+    *,
+    producer: Producer | None = None,
+    codec: Codec = Codec.NONE,
+    attributes: int = 0,
+) -> bytes:
+    """A batch of new records at base offset 0; the log assigns the offset when it appends."""
+    payload = encode_records(records)
+    return assemble(
+        BatchHeader(
+            base_offset=0,
+            length=0,
+            leader_epoch=-1,
+            magic=MAGIC,
+            crc=0,
+            attributes=attributes | codec,
+            last_offset_delta=len(records) - 1,
+            base_timestamp=timestamp_ms,
+            max_timestamp=timestamp_ms,
+            producer_id=producer.id if producer else NO_PRODUCER,
+            producer_epoch=producer.epoch if producer else -1,
+            base_sequence=producer.sequence if producer else -1,
+            record_count=len(records),
+        ),
+        compress(codec, payload),
+    )
+
+
+def assemble(header: BatchHeader, payload: bytes) -> bytes:
+    """Header and (compressed) payload as one batch, with length and checksum computed."""
+    body = _BODY.pack(*header[5:]) + payload
+    prefix = PREFIX.pack(header.base_offset, len(body) + CHECKED_FROM - LENGTH_OVERHEAD, header.leader_epoch)
+    return prefix + _UNCHECKED.pack(MAGIC, crc32c(body)) + body
+
+
+def empty_batch(base_offset: int, last_offset: int, *, leader_epoch: int, timestamp_ms: int) -> bytes:
+    """A batch without records that keeps the offsets of those that were there."""
+    return assemble(
+        BatchHeader(
+            base_offset=base_offset,
+            length=0,
+            leader_epoch=leader_epoch,
+            magic=MAGIC,
+            crc=0,
+            attributes=0,
+            last_offset_delta=last_offset - base_offset,
+            base_timestamp=timestamp_ms,
+            max_timestamp=timestamp_ms,
+            producer_id=NO_PRODUCER,
+            producer_epoch=-1,
+            base_sequence=-1,
+            record_count=0,
+        ),
+        b"",
+    )
+
+
+def stamped(batch: bytes, timestamp_ms: int) -> bytes:
+    """The batch with log-append time: one timestamp for all of its records, whatever they carry."""
+    header = read_header(batch)
+    return assemble(
+        header._replace(attributes=header.attributes | ATTRIBUTE_LOG_APPEND_TIME, max_timestamp=timestamp_ms),
+        batch[HEADER_BYTES:],
+    )
+
+
+def crc_matches(data: bytes | memoryview, position: int, header: BatchHeader) -> bool:
+    """Whether the bytes of the batch at `position` are those that were hashed. Needs the whole batch."""
+    body = memoryview(data)[position + CHECKED_FROM : position + header.size]
+    return crc32c(body) == header.crc
+
+
+def frame_problem(header: BatchHeader) -> str | None:
+    """What is impossible about a header, before any of its bytes are trusted."""
+    if header.magic != MAGIC:
+        return f"magic is {header.magic}, not {MAGIC}"
+    if header.length < HEADER_BYTES - LENGTH_OVERHEAD:
+        return f"length {header.length} is below the {HEADER_BYTES - LENGTH_OVERHEAD} bytes of a header"
+    if header.base_offset < 0:
+        return f"base offset is {header.base_offset}"
+    if header.last_offset_delta < 0 or not 0 <= header.record_count <= header.last_offset_delta + 1:
+        return f"{header.record_count} records do not fit a last offset delta of {header.last_offset_delta}"
+    return None
+
+
+def validate_new(batch: bytes | memoryview, bytes_max: int) -> BatchHeader:
+    """Everything that must be true of a batch before it may be appended; the header if all is."""
+    header = read_header(batch)
+    if header.size != len(batch):
+        raise InvalidBatch(
+            f"the batch says it has {header.size} bytes; {len(batch)} came",
+            stated=header.size,
+            actual=len(batch),
+        )
+    problem = frame_problem(header)
+    if problem:
+        raise InvalidBatch(problem)
+    if len(batch) > bytes_max:
+        raise MessageTooLarge("the batch", len(batch), bytes_max)
+    if not crc_matches(batch, 0, header):
+        raise CorruptBatch(f"the batch's checksum is not the stated {header.crc:#010x}", crc=header.crc)
+    if header.record_count != header.last_offset_delta + 1:
+        raise InvalidBatch(
+            f"a new batch of {header.record_count} records cannot have a last offset delta of "
+            f"{header.last_offset_delta}",
+            record_count=header.record_count,
+        )
+    check_payload(batch, header)
+    return header
+
+
+def check_payload(batch: bytes | memoryview, header: BatchHeader) -> None:
+    """Count, lengths and deltas of the records, without building one."""
+    codec = codec_of(header.attributes)
+    try:
+        if codec is Codec.NONE:
+            check_records(batch, HEADER_BYTES, header.record_count, header.last_offset_delta)
+        else:
+            payload = decompress(codec, batch[HEADER_BYTES:])
+            check_records(payload, 0, header.record_count, header.last_offset_delta)
+    except ValueError as error:
+        raise InvalidBatch(f"the batch is malformed: {error}") from None
+
+
+def decode_rows(batch: bytes | memoryview, header: BatchHeader) -> list[Row]:
+    """The records as plain tuples of deltas, keys, values and headers."""
+    codec = codec_of(header.attributes)
+    try:
+        if codec is Codec.NONE:
+            return decode_records(
+                memoryview(batch)[: header.size], HEADER_BYTES, header.record_count, header.last_offset_delta
+            )
+        payload = decompress(codec, batch[HEADER_BYTES : header.size])
+        return decode_records(payload, 0, header.record_count, header.last_offset_delta)
+    except ValueError as error:
+        raise InvalidBatch(f"the batch is malformed: {error}") from None
+
+
+def decode_batch(batch: bytes | memoryview, header: BatchHeader) -> Iterator[StoredRecord]:
+    """The records with their offsets and timestamps."""
+    base, timestamp = header.base_offset, header.base_timestamp
+    if header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
+        stamp = header.max_timestamp
+        for offset_delta, _, key, value, headers in decode_rows(batch, header):
+            yield StoredRecord(base + offset_delta, stamp, key, value, headers)
+        return
+    for offset_delta, timestamp_delta, key, value, headers in decode_rows(batch, header):
+        yield StoredRecord(base + offset_delta, timestamp + timestamp_delta, key, value, headers)
+
+
+def rebuild_batch(header: BatchHeader, rows: Sequence[Row], *, delete_horizon_ms: int | None) -> bytes:
+    """The batch with only these of its rows: offsets, sequences and codec stay as they were.
+
+    With a delete horizon (KIP-534) the base timestamp becomes the moment from which tombstones may go, and
+    the deltas are shifted so that every record keeps its own timestamp."""
+    attributes, base_timestamp = header.attributes, header.base_timestamp
+    if delete_horizon_ms is not None:
+        attributes |= ATTRIBUTE_DELETE_HORIZON
+        base_timestamp = delete_horizon_ms
+        shift = header.base_timestamp - delete_horizon_ms
+        rows = [(row[0], row[1] + shift, *row[2:]) for row in rows]
+    if rows:
+        payload = compress(codec_of(header.attributes), b"".join(map(encode_row, rows)))
+    else:
+        attributes, payload = attributes & ~0x07, b""
+    return assemble(
+        header._replace(attributes=attributes, base_timestamp=base_timestamp, record_count=len(rows)), payload
+    )

@@ -1,0 +1,262 @@
+"""Key compaction: of records with the same key only the last stays. Offsets, keyless records and headers stay.
+
+Only sealed segments below the high watermark take part. One pass reads the part that is new since the last
+(the dirty part) into a bounded map of key to last offset, then rewrites everything up to there, a group of
+neighbours into one segment. A batch that loses all of its records becomes part of an empty one, so offsets go
+on tiling the log; the last batch of each idempotent producer keeps its header, so that its sequence survives.
+A tombstone stays for `delete.retention.ms` after the pass that first meets it (KIP-534: the batch carries that
+moment), so that a reader who started earlier still learns of the deletion.
+
+The rewrite happens in a thread while the log takes appends. Its commit point is one rename to `.swap`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from goqueue.log.batch import (
+    ATTRIBUTE_DELETE_HORIZON,
+    NO_PRODUCER,
+    BatchHeader,
+    decode_rows,
+    empty_batch,
+    read_header,
+    rebuild_batch,
+)
+from goqueue.log.disk import Disk, File
+from goqueue.log.index import SegmentIndex, save_index
+from goqueue.log.partition_log import RELATIVE_OFFSET_MAX, PartitionLog
+from goqueue.log.records import Row
+from goqueue.log.recovery import finish_swap, swap_path
+from goqueue.log.scan import Damage, Found
+from goqueue.log.segment import Segment, segment_prefix
+from goqueue.model.errors import StorageError
+
+KEY_COUNT_MAX = 1_000_000  # about 150 MB for the map
+_DIGEST_BYTES = 16
+_WRITE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What one pass will do. `segments` are pinned: they stay readable while their files are replaced."""
+
+    segments: tuple[Segment, ...]
+    clean_end: int  # up to here an earlier pass has been
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+
+
+@dataclass(slots=True)
+class CompactionResult:
+    replaced: list[tuple[tuple[Segment, ...], Segment]]
+    clean_end: int
+    records_before: int = 0
+    records_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+
+def dirty_ratio(log: PartitionLog) -> float:
+    """How much of what could be compacted is new since the last pass."""
+    sealed = _sealed(log)
+    total = sum(segment.size for segment in sealed)
+    dirty = sum(segment.size for segment in sealed if segment.end_offset > log.clean_end)
+    return dirty / total if total else 0.0
+
+
+def plan_compaction(log: PartitionLog, now_ms: int) -> CompactionPlan | None:
+    """None if there is nothing to do. Records younger than the compaction lag are left alone."""
+    lag_ms = log.settings.min_compaction_lag_ms
+    segments: list[Segment] = []
+    for segment in _sealed(log):
+        if lag_ms and segment.max_timestamp > now_ms - lag_ms:
+            break
+        segments.append(segment)
+    if not segments or segments[-1].end_offset <= log.clean_end:
+        return None
+    for segment in segments:
+        segment.index()
+        segment.hold_open()
+    return CompactionPlan(
+        tuple(segments), log.clean_end, now_ms, log.settings.delete_retention_ms, log.settings.segment_bytes
+    )
+
+
+def compact(disk: Disk, folder: str, plan: CompactionPlan) -> CompactionResult:
+    """Rewrite the plan's segments. Blocks; the caller then tells the log with `replace_segments`."""
+    last_offsets, last_batches, clean_end = _last_offsets(plan)
+    result = CompactionResult([], clean_end)
+    for group in _groups(plan, clean_end):
+        rewrite = _Rewrite(disk, folder, plan, last_offsets, last_batches, result)
+        result.replaced.append((group, rewrite.run(group)))
+    return result
+
+
+def _sealed(log: PartitionLog) -> list[Segment]:
+    return [segment for segment in log.segments[:-1] if segment.end_offset <= log.high_watermark]
+
+
+def _last_offsets(plan: CompactionPlan) -> tuple[dict[bytes, int], dict[int, int], int]:
+    """Key to last offset over the dirty part, producer to its last batch, and where the map was full."""
+    last_offsets: dict[bytes, int] = {}
+    last_batches: dict[int, int] = {}
+    clean_end = plan.segments[0].base_offset
+    for segment in plan.segments:
+        for found in _batches(segment):
+            header = found.header
+            if header.producer_id != NO_PRODUCER:
+                last_batches[header.producer_id] = header.base_offset
+            if header.end_offset <= plan.clean_end or header.is_control:
+                continue
+            for offset_delta, _, key, _, _ in decode_rows(found.data, header):
+                if key is not None:
+                    last_offsets[_digest(key)] = header.base_offset + offset_delta
+        clean_end = segment.end_offset
+        if len(last_offsets) >= KEY_COUNT_MAX:
+            break
+    return last_offsets, last_batches, clean_end
+
+
+def _digest(key: bytes) -> bytes:
+    """Short keys as they are (never 16 bytes long), longer ones by a digest that is."""
+    return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+def _groups(plan: CompactionPlan, clean_end: int) -> Iterator[tuple[Segment, ...]]:
+    """Neighbours that together are no larger than one segment may be."""
+    group: list[Segment] = []
+    for segment in plan.segments:
+        if segment.end_offset > clean_end:
+            break
+        bytes_together = sum(member.size for member in group) + segment.size
+        if group and (
+            bytes_together > plan.segment_bytes
+            or segment.end_offset - group[0].base_offset > RELATIVE_OFFSET_MAX
+        ):
+            yield tuple(group)
+            group = []
+        group.append(segment)
+    if group:
+        yield tuple(group)
+
+
+def _batches(segment: Segment) -> Iterator[Found]:
+    for item in segment.scan(0, segment.base_offset, check_crc=True):
+        if isinstance(item, Damage):
+            raise StorageError(
+                f"{segment.path} is damaged at byte {item.position} ({item.reason}); not compacted"
+            )
+        yield item
+
+
+class _Rewrite:
+    """Several neighbouring segments into one file."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        plan: CompactionPlan,
+        last_offsets: dict[bytes, int],
+        last_batches: dict[int, int],
+        result: CompactionResult,
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._plan = plan
+        self._last_offsets = last_offsets
+        self._last_batches = last_batches
+        self._result = result
+        self._gap: BatchHeader | None = None  # emptied batches, not written yet
+        self._gap_start = 0
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._size = 0
+
+    def run(self, group: tuple[Segment, ...]) -> Segment:
+        base, end = group[0].base_offset, group[-1].end_offset
+        index = SegmentIndex(base, group[0].interval_bytes)
+        cleaned = f"{segment_prefix(self._folder, base)}.cleaned"
+        self._disk.remove(cleaned)
+        file = self._disk.open(cleaned, create=True)
+        for segment in group:
+            self._result.bytes_before += segment.size
+            for found in _batches(segment):
+                for batch in self._rewritten(found):
+                    self._write(file, index, batch)
+        for batch in self._flush_gap():
+            self._write(file, index, batch)
+        self._flush(file)
+        file.sync()
+        index.seal()
+        self._result.bytes_after += self._size
+        self._disk.rename(cleaned, swap_path(self._folder, base, end))
+        self._disk.sync_dir(self._folder)
+        finish_swap(self._disk, self._folder, base, end)
+        save_index(self._disk, segment_prefix(self._folder, base), index.encode())
+        return group[0].successor(size=self._size, end_offset=end, index=index)
+
+    def _rewritten(self, found: Found) -> Iterator[bytes]:
+        header = found.header
+        if header.is_control:
+            yield from self._flush_gap()
+            yield bytes(found.data)
+            return
+        rows = decode_rows(found.data, header)
+        horizon_ms = self._new_horizon_ms(header, rows)
+        kept = [row for row in rows if self._is_kept(row, header)]
+        self._result.records_before += len(rows)
+        self._result.records_after += len(kept)
+        if not kept and self._last_batches.get(header.producer_id) != header.base_offset:
+            if self._gap is None or self._gap.leader_epoch != header.leader_epoch:
+                yield from self._flush_gap()
+                self._gap_start = header.base_offset
+            self._gap = header
+            return
+        yield from self._flush_gap()
+        if len(kept) == len(rows) and horizon_ms is None:
+            yield bytes(found.data)
+        else:
+            yield rebuild_batch(header, kept, delete_horizon_ms=horizon_ms)
+
+    def _new_horizon_ms(self, header: BatchHeader, rows: list[Row]) -> int | None:
+        """From when on the tombstones of this batch may go; None if it has none, or has its moment already."""
+        if header.attributes & ATTRIBUTE_DELETE_HORIZON:
+            return None
+        has_tombstone = any(key is not None and value is None for _, _, key, value, _ in rows)
+        return self._plan.now_ms + self._plan.delete_retention_ms if has_tombstone else None
+
+    def _is_kept(self, row: Row, header: BatchHeader) -> bool:
+        offset_delta, _, key, value, _ = row
+        if key is None:
+            return True
+        if header.base_offset + offset_delta < self._last_offsets.get(_digest(key), -1):
+            return False
+        is_dated_tombstone = value is None and header.attributes & ATTRIBUTE_DELETE_HORIZON
+        return not is_dated_tombstone or header.base_timestamp > self._plan.now_ms
+
+    def _flush_gap(self) -> Iterator[bytes]:
+        if self._gap is not None:
+            yield empty_batch(
+                self._gap_start,
+                self._gap.last_offset,
+                leader_epoch=self._gap.leader_epoch,
+                timestamp_ms=self._gap.max_timestamp,
+            )
+            self._gap = None
+
+    def _write(self, file: File, index: SegmentIndex, batch: bytes) -> None:
+        index.note(read_header(batch), self._size)
+        self._size += len(batch)
+        self._pending.append(batch)
+        self._pending_bytes += len(batch)
+        if self._pending_bytes >= _WRITE_BYTES:
+            self._flush(file)
+
+    def _flush(self, file: File) -> None:
+        file.append(self._pending)
+        self._pending, self._pending_bytes = [], 0

@@ -1,0 +1,359 @@
+"""The log of one partition: segments in a folder, written at the end, read anywhere.
+
+One owner appends (the event loop); any thread may read. The list of segments is a tuple that is replaced,
+never changed, so a reader works on the state it started with. What must wait for the disk is split in three:
+`begin_…` captures on the owner's side what is to be made durable, the job's `run` blocks in a thread, and
+`finish_…` takes the result back. Everything before `durable_end` survives a power cut.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from goqueue.log.batch import PREFIX, PREFIX_BYTES, BatchHeader
+from goqueue.log.checkpoint import Checkpoint, save_checkpoint
+from goqueue.log.disk import Disk, File
+from goqueue.log.epochs import LeaderEpochs
+from goqueue.log.index import save_index
+from goqueue.log.scan import Found
+from goqueue.log.segment import Segment, remove_segment
+from goqueue.model.errors import DiskFull, OffsetOutOfRange, PartitionOffline, StorageError, invariant
+from goqueue.model.settings import TopicSettings
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+_INDEX_COUNT_MAX = 4  # of sealed segments, in memory per log
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+
+
+class Owner(Protocol):
+    """The state that is derived from a log's batches and kept in its checkpoint (idempotent producers)."""
+
+    def restore(self, state: msgspec.Raw | None) -> None:
+        """Begin from a checkpoint's state, or from nothing."""
+
+    def observe(self, header: BatchHeader) -> None:
+        """A batch that recovery found after that state was taken."""
+
+    def snapshot(self) -> msgspec.Raw: ...
+
+
+class Slice(NamedTuple):
+    """Whole batches; the first may begin before the offset that was asked for."""
+
+    batches: list[Found]
+    next_offset: int
+
+
+@dataclass(slots=True)
+class LogState:
+    """What recovery hands over."""
+
+    segments: tuple[Segment, ...]
+    log_start: int
+    high_watermark: int
+    clean_end: int
+    epochs: LeaderEpochs
+    unsaved: list[Segment] = field(default_factory=list)  # sealed, with an index that is not on disk
+
+
+@dataclass(frozen=True, slots=True)
+class SyncJob:
+    """fsync of everything appended so far."""
+
+    disk: Disk
+    end: int
+    files: list[File]
+    folder: str | None  # set if file names changed too
+
+    def run(self) -> None:
+        for file in self.files:
+            file.sync()
+        if self.folder is not None:
+            self.disk.sync_dir(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointJob:
+    """Sync, then indexes, then the checkpoint that relies on both, then the removals that rely on it."""
+
+    sync: SyncJob
+    folder: str
+    indexes: list[tuple[str, Callable[[], tuple[bytes, bytes]]]]
+    checkpoint: Checkpoint
+    removed: list[str]
+
+    def run(self) -> None:
+        disk = self.sync.disk
+        self.sync.run()
+        for prefix, encode in self.indexes:
+            save_index(disk, prefix, encode())
+        save_checkpoint(disk, self.folder, self.checkpoint)
+        for prefix in self.removed:
+            remove_segment(disk, prefix)
+
+
+class PartitionLog:
+    """Use `goqueue.log.recovery.open_log` to get one."""
+
+    def __init__(
+        self, disk: Disk, folder: str, settings: TopicSettings, state: LogState, owner: Owner
+    ) -> None:
+        self._disk = disk
+        self._owner = owner
+        self.folder = folder
+        self.settings = settings
+        self.failure: str | None = None
+        self.adopt(state)
+
+    def adopt(self, state: LogState) -> None:
+        """Begin from a recovered state, where everything that is left is durable."""
+        self._segments = state.segments
+        self._unsaved = state.unsaved
+        self._unsynced: list[Segment] = []
+        self._names_changed = False
+        self._removed: list[str] = []
+        self._index_users: deque[Segment] = deque()
+        self.epochs = state.epochs
+        self._durable_epoch: int | None = None  # none begun since the log was opened
+        self.log_start = state.log_start
+        self.clean_end = state.clean_end  # compaction has been up to here
+        self.durable_end = self.end
+        self.high_watermark = state.high_watermark
+        if self._segments:
+            self._segments[-1].hold_open()
+
+    # ---------------------------------------------------------------- facts
+
+    @property
+    def end(self) -> int:
+        """The offset that the next record gets."""
+        return self._segments[-1].end_offset if self._segments else self.log_start
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self._segments
+
+    @property
+    def is_durable(self) -> bool:
+        return self.durable_end == self.end and not self._names_changed
+
+    def advance_high_watermark(self, offset: int) -> None:
+        invariant(offset <= self.end, f"high watermark {offset} beyond the end {self.end} of {self.folder}")
+        self.high_watermark = max(self.high_watermark, offset)
+
+    # ---------------------------------------------------------------- writing
+
+    def begin_epoch(self, epoch: int) -> None:
+        """A new leader takes over. Its first append may follow only after a checkpoint: the history of epochs
+        must be on disk before a batch of the epoch can be."""
+        self.epochs.begin(epoch, self.end)
+
+    def append(self, batch: bytes, header: BatchHeader, *, now_ms: int) -> int:
+        """Write a validated batch at the end and return the base offset it got. Durable only after a sync."""
+        if self.failure is not None:
+            raise PartitionOffline(f"{self.folder} takes no writes: {self.failure}", folder=self.folder)
+        epoch = self.epochs.latest
+        invariant(
+            epoch == self._durable_epoch, f"append to {self.folder} in epoch {epoch}, which is not on disk"
+        )
+        try:
+            segment = self._segment_for(header, now_ms)
+            base = segment.end_offset
+            segment.append(
+                (PREFIX.pack(base, header.length, epoch), memoryview(batch)[PREFIX_BYTES:]),
+                header._replace(base_offset=base, leader_epoch=epoch),
+            )
+        except OSError as error:
+            raise self._write_failed(error) from error
+        if not self._unsynced or self._unsynced[-1] is not segment:
+            self._unsynced.append(segment)
+        return base
+
+    def roll(self, now_ms: int) -> None:
+        """Seal the active segment and begin another."""
+        if self._segments:
+            sealed = self._segments[-1]
+            sealed.index().seal()
+            self._unsaved.append(sealed)
+            if sealed not in self._unsynced:
+                self._unsynced.append(sealed)
+        segment = self._new_segment(self.end)
+        segment.first_append_ms = now_ms
+        self._segments = (*self._segments, segment)
+
+    def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
+        active = self._segments[-1] if self._segments else None
+        if active is None or (active.size and self._is_full(active, header, now_ms)):
+            self.roll(now_ms)
+            active = self._segments[-1]
+        if active.first_append_ms is None:
+            active.first_append_ms = now_ms
+        return active
+
+    def _is_full(self, active: Segment, header: BatchHeader, now_ms: int) -> bool:
+        return (
+            active.size + header.size > self.settings.segment_bytes
+            or (
+                active.first_append_ms is not None
+                and now_ms - active.first_append_ms >= self.settings.segment_ms
+            )
+            or active.end_offset + header.last_offset_delta - active.base_offset > RELATIVE_OFFSET_MAX
+        )
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        segment = Segment(
+            self._disk,
+            self.folder,
+            base_offset,
+            size=0,
+            end_offset=base_offset,
+            interval_bytes=self.settings.index_interval_bytes,
+            epoch_of=self.epochs.at,
+        )
+        segment.hold_open(create=True)
+        self._names_changed = True
+        return segment
+
+    def _write_failed(self, error: OSError) -> StorageError | DiskFull:
+        """Nothing of the batch may stay behind: a log whose file is longer than it knows is stopped."""
+        active = self._segments[-1] if self._segments else None
+        if active is not None:
+            try:
+                is_whole = active.file().size() == active.size
+            except OSError:
+                is_whole = False
+            if not is_whole:
+                self.fail(f"a failed write could not be taken back: {error}")
+        if error.errno in _NO_SPACE:
+            return DiskFull(f"no space is left to write to {self.folder}; free some and try again")
+        return StorageError(f"writing to {self.folder} failed: {error}")
+
+    def fail(self, reason: str) -> None:
+        """Stop taking writes until the log has been recovered."""
+        self.failure = self.failure or reason
+
+    # ---------------------------------------------------------------- reading
+
+    def read(self, offset: int, *, end: int, bytes_max: int, cached_only: bool = False) -> Slice:
+        """Batches from the one that holds `offset`, up to offset `end` (exclusive) and about `bytes_max`."""
+        segments, log_end = self._segments, self.end
+        if not self.log_start <= offset <= log_end:
+            raise OffsetOutOfRange(offset, earliest=self.log_start, latest=log_end)
+        end = min(end, log_end)
+        if offset >= end:
+            return Slice([], offset)
+        segment = segments[_segment_index(segments, offset)]
+        batches = segment.read(offset, end=end, bytes_max=bytes_max, cached_only=cached_only)
+        self._note_index_use(segment)
+        return Slice(batches, batches[-1].header.end_offset)
+
+    def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record that is not older than `timestamp`."""
+        for segment in self._segments:
+            if segment.end_offset > self.log_start:
+                found = segment.first_at_or_after(timestamp, from_offset=self.log_start)
+                self._note_index_use(segment)
+                if found is not None:
+                    return found
+        return None
+
+    def _note_index_use(self, segment: Segment) -> None:
+        """Keep the indexes of the few sealed segments that are read, and let the others go."""
+        if segment is self._segments[-1] or (self._index_users and self._index_users[-1] is segment):
+            return
+        self._index_users.append(segment)
+        if len(self._index_users) > _INDEX_COUNT_MAX:
+            oldest = self._index_users.popleft()
+            if oldest not in self._unsaved and oldest not in self._index_users:
+                oldest.forget_index()
+
+    # ---------------------------------------------------------------- durability
+
+    def begin_sync(self) -> SyncJob:
+        folder = self.folder if self._names_changed else None
+        self._names_changed = False
+        return SyncJob(self._disk, self.end, [segment.file() for segment in self._unsynced], folder)
+
+    def finish_sync(self, job: SyncJob) -> None:
+        self.durable_end = max(self.durable_end, job.end)
+        for segment in self._unsynced:
+            # Until here through the descriptor it was written by: the kernel tells a failed write-back to that one.
+            if segment.end_offset <= job.end and segment is not self._segments[-1]:
+                segment.release()
+        self._unsynced = [segment for segment in self._unsynced if segment.end_offset > job.end]
+
+    def begin_checkpoint(self) -> CheckpointJob:
+        indexes = [(segment.prefix, segment.index().encode) for segment in self._unsaved]
+        checkpoint = Checkpoint(
+            log_start=self.log_start,
+            high_watermark=self.high_watermark,
+            clean_end=self.clean_end,
+            recovery_offset=self.end,
+            recovery_segment=self._segments[-1].base_offset if self._segments else self.log_start,
+            recovery_position=self._segments[-1].size if self._segments else 0,
+            epoch_latest=self.epochs.latest,
+            epochs=self.epochs.entries(),
+            owner=self._owner.snapshot(),
+        )
+        if self._segments and self._segments[-1].size:
+            active = self._segments[-1]
+            active.index().seal()
+            encoded = active.index().encode()  # now: the index grows while the job runs
+            indexes.append((active.prefix, lambda: encoded))
+        removed, self._removed = self._removed, []
+        return CheckpointJob(self.begin_sync(), self.folder, indexes, checkpoint, removed)
+
+    def finish_checkpoint(self, job: CheckpointJob) -> None:
+        self.finish_sync(job.sync)
+        self._durable_epoch = job.checkpoint.epoch_latest
+        saved = {prefix for prefix, _ in job.indexes}
+        for segment in self._unsaved:
+            if segment.prefix in saved:
+                self._note_index_use(segment)
+        self._unsaved = [segment for segment in self._unsaved if segment.prefix not in saved]
+
+    # ---------------------------------------------------------------- shortening
+
+    def delete_before(self, offset: int) -> None:
+        """Move the start of the log. Whole segments before it go with the next checkpoint."""
+        if not self.log_start <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(offset, earliest=self.log_start, latest=self.high_watermark)
+        self.log_start = offset
+        self.epochs.forget_before(offset)
+        gone = [segment for segment in self._segments[:-1] if segment.end_offset <= offset]
+        self._segments = self._segments[len(gone) :]
+        self._unsaved = [segment for segment in self._unsaved if segment not in gone]
+        self._unsynced = [segment for segment in self._unsynced if segment not in gone]
+        self._removed += [segment.prefix for segment in gone]
+
+    def replace_segments(self, old: tuple[Segment, ...], new: Segment) -> None:
+        """Compaction has put `new` in the place of `old` on disk; readers follow from here on."""
+        at = self._segments.index(old[0])
+        invariant(
+            self._segments[at : at + len(old)] == old, f"segments of {self.folder} changed while compacting"
+        )
+        invariant(
+            new.end_offset == old[-1].end_offset, f"compaction moved the end of a segment of {self.folder}"
+        )
+        self._segments = (*self._segments[:at], new, *self._segments[at + len(old) :])
+
+
+def _segment_index(segments: tuple[Segment, ...], offset: int) -> int:
+    low, high = 0, len(segments)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if segments[middle].base_offset <= offset:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,341 @@
+"""Opening a partition's folder after any kind of stop.
+
+1. Finish or drop what compaction had begun (`.swap` is a finished rewrite, `.cleaned` an unfinished one).
+2. Start at the checkpoint's recovery point; without a checkpoint that can be trusted, at the beginning.
+3. Check every batch from there on. What is wrong is one of two things:
+   - *A torn tail*: nothing sound follows, or the batch's whole header was never written, so no fsync after
+     it ever returned and nothing from there on was acknowledged as durable. It is cut off.
+   - *Damage*: bytes that were written and are wrong. They stay where they are and their offsets stay taken;
+     readers get an error that names the range. Cutting here would lose sound batches behind it.
+   What is cut and is more than an incomplete last write is copied to the quarantine folder first.
+
+Every step may be interrupted and repeated. A clean stop leaves the recovery point at the end of the log, so
+a start costs one directory listing and one small file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from crc32c import crc32c
+
+from goqueue.log.batch import CHECKED_FROM, HEADER_BYTES, frame_problem, read_header
+from goqueue.log.checkpoint import NO_STATE, Checkpoint, load_checkpoint, save_checkpoint
+from goqueue.log.disk import Disk, Entry
+from goqueue.log.epochs import LeaderEpochs
+from goqueue.log.index import SegmentIndex, load_index
+from goqueue.log.partition_log import LogState, Owner, PartitionLog
+from goqueue.log.scan import Damage, Scanner
+from goqueue.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, remove_segment, segment_prefix
+from goqueue.model.settings import TopicSettings
+
+QUARANTINE = "quarantine"
+_LOG_NAME = re.compile(r"(\d{20})\.log")
+_SWAP_NAME = re.compile(r"(\d{20})-(\d{20})\.swap")
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a log found, for the operator's eyes."""
+
+    folder: str
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    damage: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def open_log(
+    disk: Disk, folder: str, settings: TopicSettings, owner: Owner
+) -> tuple[PartitionLog, RecoveryReport]:
+    """The log in a folder (which may be empty), and what had to be done to get it."""
+    report = RecoveryReport(folder)
+    state = _Recovery(disk, folder, settings, owner, report).run()
+    return PartitionLog(disk, folder, settings, state, owner), report
+
+
+def truncate_log(log: PartitionLog, disk: Disk, owner: Owner, offset: int) -> RecoveryReport:
+    """Cut the log so that it ends at `offset`, a batch boundary; the indexes, epochs and the owner's state go back with it.
+
+    A checkpoint that lies beyond the cut is taken back first. Otherwise a crash after the cut could leave it
+    pointing into bytes that were written later."""
+    folder = log.folder
+    checkpoint = load_checkpoint(disk, folder)
+    if not isinstance(checkpoint, Checkpoint) or checkpoint.recovery_offset > offset:
+        save_checkpoint(disk, folder, _from_the_beginning(log, offset))
+    for segment in reversed(log.segments):
+        if segment.base_offset >= offset and segment is not log.segments[0]:
+            remove_segment(disk, segment.prefix)
+        elif segment.end_offset > offset:
+            position = segment.position_of(offset)
+            for suffix in INDEX_SUFFIXES:
+                disk.remove(segment.prefix + suffix)
+            file = segment.file()
+            file.truncate(position)
+            file.sync()
+    disk.sync_dir(folder)
+    report = RecoveryReport(folder)
+    log.adopt(_Recovery(disk, folder, log.settings, owner, report).run())
+    return report
+
+
+def _from_the_beginning(log: PartitionLog, offset: int) -> Checkpoint:
+    first = log.segments[0].base_offset if log.segments else log.log_start
+    epochs = LeaderEpochs(log.epochs.entries(), log.epochs.latest)
+    epochs.truncate(offset)
+    return Checkpoint(
+        log_start=min(log.log_start, offset),
+        high_watermark=min(log.high_watermark, offset),
+        clean_end=min(log.clean_end, offset),
+        recovery_offset=first,
+        recovery_segment=first,
+        recovery_position=0,
+        epoch_latest=epochs.latest,
+        epochs=epochs.entries(),
+        owner=NO_STATE,
+    )
+
+
+class _Recovery:
+    """One opening of one folder."""
+
+    def __init__(
+        self, disk: Disk, folder: str, settings: TopicSettings, owner: Owner, report: RecoveryReport
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._settings = settings
+        self._owner = owner
+        self._report = report
+
+    def run(self) -> LogState:
+        self._finish_compaction()
+        entries = self._disk.list(self._folder)
+        sizes = {int(match[1]): entry.size for entry in entries if (match := _LOG_NAME.fullmatch(entry.name))}
+        self._remove_strays(entries, sizes)
+        checkpoint = self._checkpoint(sizes)
+        self._owner.restore(checkpoint.owner if checkpoint and checkpoint.owner != NO_STATE else None)
+        self._epochs = (
+            LeaderEpochs(checkpoint.epochs, checkpoint.epoch_latest) if checkpoint else LeaderEpochs()
+        )
+        self._learns_epochs = not self._epochs.entries()
+        if checkpoint:
+            for base in self._below(sizes, checkpoint.log_start):
+                remove_segment(self._disk, segment_prefix(self._folder, base))
+                del sizes[base]
+        segments = self._segments(sorted(sizes.items()), checkpoint)
+        start = segments[0].base_offset if segments else 0
+        log_start = max(start, checkpoint.log_start) if checkpoint else start
+        if checkpoint and segments and start > checkpoint.log_start:
+            self._report.damage.append(
+                f"{self._folder}: offsets {checkpoint.log_start} to {start} (exclusive) are missing; their segments are gone"
+            )
+        end = segments[-1].end_offset if segments else log_start
+        # Alone, a node's high watermark is its end; a follower's is what its leader told it.
+        watermark = min(checkpoint.high_watermark, end) if checkpoint else log_start
+        return LogState(
+            segments=tuple(segments),
+            log_start=min(log_start, end),
+            high_watermark=min(max(watermark, log_start), end),
+            clean_end=min(checkpoint.clean_end, end) if checkpoint else start,
+            epochs=self._epochs,
+            unsaved=self._rescanned,
+        )
+
+    def _segments(self, files: list[tuple[int, int]], checkpoint: Checkpoint | None) -> list[Segment]:
+        """Those before the recovery point as they are, those after it scanned."""
+        segments: list[Segment] = []
+        self._rescanned: list[Segment] = []
+        for at, (base, size) in enumerate(files):
+            is_last = at == len(files) - 1
+            end = base if is_last else files[at + 1][0]
+            segment = self._segment(base, size, end)
+            segments.append(segment)
+            if checkpoint and not is_last and base < checkpoint.recovery_segment:
+                continue
+            is_whole = self._scan(segment, checkpoint, is_last=is_last)
+            if not is_last:
+                self._rescanned.append(segment)
+            if not is_whole:
+                self._set_aside([base for base, _ in files[at + 1 :]], segment.end_offset)
+                if self._rescanned and self._rescanned[-1] is segment:
+                    self._rescanned.pop()
+                break
+        return segments
+
+    def _segment(self, base: int, size: int, end: int) -> Segment:
+        return Segment(
+            self._disk,
+            self._folder,
+            base,
+            size=size,
+            end_offset=end,
+            interval_bytes=self._settings.index_interval_bytes,
+            epoch_of=self._epochs.at,
+        )
+
+    def _scan(self, segment: Segment, checkpoint: Checkpoint | None, *, is_last: bool) -> bool:
+        """Check a segment from the recovery point on and build its index; False if its tail had to be cut."""
+        position, expected, index = self._starting_point(segment, checkpoint)
+        self._report.scanned_bytes += segment.size - position
+        scanner = Scanner(
+            segment.file(),
+            segment.size,
+            check_crc=True,
+            epoch_of=None if self._learns_epochs else self._epochs.at,
+        )
+        for item in scanner.scan(position, expected):
+            if isinstance(item, Damage):
+                item = self._with_known_end(segment, item)
+                if item.end is None or self._is_unwritten(segment, item):
+                    self._cut(segment, item)
+                    position, expected = item.position, item.start
+                    break
+                self._report.damage.append(
+                    f"{segment.path} at byte {item.position}: offsets {item.start} to {item.end} (exclusive) "
+                    f"are damaged: {item.reason}"
+                )
+                position, expected = item.next_position, item.end or segment.end_offset
+                continue
+            header = item.header
+            if self._learns_epochs and header.leader_epoch > self._epochs.latest:
+                self._epochs.begin(header.leader_epoch, header.base_offset)
+            if not checkpoint or header.base_offset >= checkpoint.recovery_offset:
+                self._owner.observe(header)
+            index.note(header, item.position)
+            if segment.first_append_ms is None:
+                segment.first_append_ms = header.base_timestamp
+            position, expected = item.position + header.size, header.end_offset
+        is_whole = is_last or expected == segment.end_offset
+        index.seal()
+        segment.end_offset, segment.size = expected, position
+        segment.adopt_index(index)
+        return is_whole
+
+    def _starting_point(
+        self, segment: Segment, checkpoint: Checkpoint | None
+    ) -> tuple[int, int, SegmentIndex]:
+        """Where to scan from: the recovery point, if the index has everything before it."""
+        interval_bytes = self._settings.index_interval_bytes
+        fresh = SegmentIndex(segment.base_offset, interval_bytes)
+        if (
+            not checkpoint
+            or segment.base_offset != checkpoint.recovery_segment
+            or not checkpoint.recovery_position
+        ):
+            return 0, segment.base_offset, fresh
+        if checkpoint.recovery_position > segment.size:
+            self._report.notes.append(
+                f"{segment.path} is shorter than its checkpoint says; scanning it whole"
+            )
+            return 0, segment.base_offset, fresh
+        index = load_index(self._disk, segment.prefix, segment.base_offset, interval_bytes)
+        if index is None or index.last_time() is None:
+            self._report.notes.append(f"the index of {segment.path} is gone; rebuilding it")
+            return 0, segment.base_offset, fresh
+        index.cut(checkpoint.recovery_offset, checkpoint.recovery_position)
+        first = segment.file().read(0, HEADER_BYTES)
+        if len(first) == HEADER_BYTES:
+            segment.first_append_ms = read_header(first).base_timestamp
+        return checkpoint.recovery_position, checkpoint.recovery_offset, index
+
+    def _with_known_end(self, segment: Segment, damage: Damage) -> Damage:
+        """The last batch of a file, all there but with a wrong bit, still says which offsets it took: the wrong
+        bit is either before what the checksum covers, or the frame fits the file exactly."""
+        if damage.end is not None or segment.size - damage.position < HEADER_BYTES:
+            return damage
+        content = segment.file().read(damage.position, segment.size - damage.position)
+        header = read_header(content)
+        is_all_there = header.record_count == header.last_offset_delta + 1 and (
+            crc32c(content[CHECKED_FROM:]) == header.crc
+            or (frame_problem(header) is None and header.size == len(content))
+        )
+        return damage._replace(end=damage.start + header.last_offset_delta + 1) if is_all_there else damage
+
+    def _is_unwritten(self, segment: Segment, damage: Damage) -> bool:
+        return not any(segment.file().read(damage.position, HEADER_BYTES))
+
+    def _cut(self, segment: Segment, damage: Damage) -> None:
+        file = segment.file()
+        tail = segment.size - damage.position
+        content = file.read(damage.position, min(tail, segment.size))
+        if any(content):
+            self._quarantine(f"{segment.base_offset:020d}-at-{damage.position}.tail", content)
+        self._report.cut_bytes += tail
+        self._report.notes.append(
+            f"cut {tail} bytes off {segment.path} at byte {damage.position} (offset {damage.start}): {damage.reason}"
+        )
+        file.truncate(damage.position)
+        file.sync()
+
+    def _set_aside(self, bases: list[int], end: int) -> None:
+        """Segments behind a cut: written before what was cut had reached the disk, so never durable."""
+        for base in bases:
+            prefix = segment_prefix(self._folder, base)
+            file = self._disk.open(prefix + LOG_SUFFIX)
+            content = file.read(0, file.size())
+            if content:
+                self._quarantine(f"{base:020d}.log", content)
+            self._report.cut_bytes += len(content)
+            self._report.notes.append(f"set {prefix}.log aside: the log before it ends at offset {end}")
+            remove_segment(self._disk, prefix)
+
+    def _quarantine(self, name: str, content: bytes) -> None:
+        """Keep what recovery takes out of a log: `quarantine/{folder}/{name}`."""
+        folder = f"{QUARANTINE}/{self._folder}"
+        self._disk.make_dir(folder)
+        path = f"{folder}/{name}"
+        self._disk.remove(path)
+        file = self._disk.open(path, create=True)
+        file.append([content])
+        file.sync()
+
+    def _checkpoint(self, sizes: dict[int, int]) -> Checkpoint | None:
+        loaded = load_checkpoint(self._disk, self._folder)
+        if isinstance(loaded, str):
+            self._report.damage.append(f"{self._folder}: {loaded}; scanning the whole log")
+            return None
+        if loaded is not None and loaded.recovery_position and loaded.recovery_segment not in sizes:
+            self._report.damage.append(
+                f"{self._folder}: segment {loaded.recovery_segment:020d}.log, which the checkpoint names, is missing"
+            )
+        return loaded
+
+    def _below(self, sizes: dict[int, int], log_start: int) -> list[int]:
+        """Segments whose removal was decided but not finished: all their offsets are before the start."""
+        bases = sorted(sizes)
+        return [base for base, following in pairwise(bases) if following <= log_start]
+
+    def _finish_compaction(self) -> None:
+        for entry in self._disk.list(self._folder):
+            match = _SWAP_NAME.fullmatch(entry.name)
+            if match:
+                finish_swap(self._disk, self._folder, int(match[1]), int(match[2]))
+            elif entry.name.endswith((".cleaned", ".tmp")):
+                self._disk.remove(f"{self._folder}/{entry.name}")
+
+    def _remove_strays(self, entries: list[Entry], sizes: dict[int, int]) -> None:
+        for entry in entries:
+            stem, _, suffix = entry.name.partition(".")
+            if f".{suffix}" in INDEX_SUFFIXES and stem.isdigit() and int(stem) not in sizes:
+                self._disk.remove(f"{self._folder}/{entry.name}")
+
+
+def swap_path(folder: str, base: int, end: int) -> str:
+    return f"{folder}/{base:020d}-{end:020d}.swap"
+
+
+def finish_swap(disk: Disk, folder: str, base: int, end: int) -> None:
+    """Put a compacted segment in the place of those it replaces. May be repeated after a crash anywhere."""
+    for entry in disk.list(folder):
+        match = _LOG_NAME.fullmatch(entry.name)
+        if match and base < int(match[1]) < end:
+            remove_segment(disk, segment_prefix(folder, int(match[1])))
+    prefix = segment_prefix(folder, base)
+    for suffix in INDEX_SUFFIXES:
+        disk.remove(prefix + suffix)
+    disk.sync_dir(folder)  # the replaced ones are gone before the swap file stops saying so
+    disk.rename(swap_path(folder, base, end), prefix + LOG_SUFFIX)
+    disk.sync_dir(folder)

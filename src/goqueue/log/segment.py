@@ -1,0 +1,265 @@
+"""One segment: a `.log` file of batches with its sparse index. The last segment of a log is written to; the
+others never change again, except that compaction replaces one as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from goqueue.log.batch import HEADER_BYTES, BatchHeader, decode_batch, frame_problem, read_header
+from goqueue.log.disk import Disk, File
+from goqueue.log.index import IndexEntry, SegmentIndex, load_index
+from goqueue.log.scan import Damage, EpochOf, Found, Scanner
+from goqueue.model.errors import DataCorrupt
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIXES = (".index", ".timeindex")
+_HEADER_WINDOW_BYTES = 8 * 1024
+_HINT_COUNT_MAX = 64
+
+
+def segment_prefix(folder: str, base_offset: int) -> str:
+    return f"{folder}/{base_offset:020d}"
+
+
+class Segment:
+    """Offsets [base_offset, end_offset) in `size` bytes."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        base_offset: int,
+        *,
+        size: int,
+        end_offset: int,
+        interval_bytes: int,
+        epoch_of: EpochOf,
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._prefix = segment_prefix(folder, base_offset)
+        self.interval_bytes = interval_bytes
+        self._epoch_of = epoch_of
+        self._file: File | None = None
+        self._index: SegmentIndex | None = None
+        self._sealed_max_timestamp: int | None = None
+        self._hints: dict[int, int] = {}  # where a reader that goes on will look next
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self.size = size
+        self.first_append_ms: int | None = None
+
+    @property
+    def path(self) -> str:
+        return self._prefix + LOG_SUFFIX
+
+    @property
+    def prefix(self) -> str:
+        return self._prefix
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of its records; -1 if it has none. Known without the index once it is sealed."""
+        if self._index is not None:
+            return self._index.max_timestamp
+        if self._sealed_max_timestamp is None:
+            self._sealed_max_timestamp = self.index().max_timestamp
+        return self._sealed_max_timestamp
+
+    def file(self, *, create: bool = False) -> File:
+        """Held open while the segment is written to; readers of others open one for themselves."""
+        return self._file or self._disk.open(self.path, create=create)
+
+    def hold_open(self, *, create: bool = False) -> None:
+        self._file = self.file(create=create)
+
+    def release(self) -> None:
+        self._file = None
+
+    def index(self) -> SegmentIndex:
+        """From memory, else from its files, else rebuilt from the log."""
+        index = self._index
+        if index is None:
+            index = load_index(self._disk, self._prefix, self.base_offset, self.interval_bytes)
+            if index is None or not self._is_true(index):
+                index = self._rebuilt_index()
+            self._index = index
+        return index
+
+    def adopt_index(self, index: SegmentIndex) -> None:
+        """Take an index that recovery found or built."""
+        self._index = index
+
+    def forget_index(self) -> None:
+        """Drop the copy in memory; the files have it."""
+        self._sealed_max_timestamp = self.max_timestamp
+        self._index = None
+
+    def append(self, chunks: Sequence[bytes | memoryview], header: BatchHeader) -> None:
+        """Write a batch at the end. On an error the file is as it was, or the second error says it is not."""
+        file = self.file()
+        try:
+            file.append(chunks)
+        except OSError:
+            file.truncate(self.size)
+            raise
+        self.index().note(header, self.size)
+        self.size += header.size
+        self.end_offset = header.end_offset
+
+    def successor(self, *, size: int, end_offset: int, index: SegmentIndex) -> Segment:
+        """The segment that compaction wrote in this one's place."""
+        segment = Segment(
+            self._disk,
+            self._folder,
+            self.base_offset,
+            size=size,
+            end_offset=end_offset,
+            interval_bytes=self.interval_bytes,
+            epoch_of=self._epoch_of,
+        )
+        segment.adopt_index(index)
+        return segment
+
+    def scan(self, position: int, expected: int, *, check_crc: bool) -> Iterator[Found | Damage]:
+        return Scanner(self.file(), self.size, check_crc=check_crc, epoch_of=self._epoch_of).scan(
+            position, expected
+        )
+
+    def read(self, offset: int, *, end: int, bytes_max: int, cached_only: bool) -> list[Found]:
+        """The batches from the one that holds `offset`, checked. DataCorrupt if that one is damaged."""
+        position, base = self._find(offset, cached_only=cached_only)
+        scanner = Scanner(
+            self.file(), self.size, check_crc=True, epoch_of=self._epoch_of, cached_only=cached_only
+        )
+        taken = scanner.take(position, base, end=end, bytes_max=bytes_max)
+        if not taken:
+            raise self._corrupt(position, base)
+        self._hint(taken[-1].header.end_offset, taken[-1].position + taken[-1].header.size)
+        return taken
+
+    def first_at_or_after(self, timestamp: int, *, from_offset: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record from `from_offset` on that is not older."""
+        if self.size == 0 or self.max_timestamp < timestamp:
+            return None
+        start = max(self.index().before_time(timestamp), from_offset, self.base_offset)
+        position, expected = self._batch_start(start)
+        for item in self.scan(position, expected, check_crc=True):
+            if isinstance(item, Damage):
+                raise self._corrupt(item.position, item.start)
+            if item.header.max_timestamp < timestamp or item.header.last_offset < from_offset:
+                continue
+            for record in decode_batch(item.data, item.header):
+                if record.timestamp_ms >= timestamp and record.offset >= from_offset:
+                    return record.offset, record.timestamp_ms
+        return None
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch that starts at `offset` starts; the size for the end offset."""
+        if offset >= self.end_offset:
+            return self.size
+        return self._find(offset, cached_only=False)[0]
+
+    def _find(self, offset: int, *, cached_only: bool) -> tuple[int, int]:
+        """Position and base offset of the batch that holds `offset`."""
+        hinted = self._hints.get(offset)
+        if hinted is not None:
+            return hinted, offset
+        position, expected = self._batch_start(offset)
+        scanner = Scanner(
+            self.file(),
+            self.size,
+            check_crc=False,
+            window_bytes=_HEADER_WINDOW_BYTES,
+            epoch_of=self._epoch_of,
+            cached_only=cached_only,
+        )
+        for item in scanner.scan(position, expected):
+            if isinstance(item, Found):
+                if item.header.end_offset > offset:
+                    return item.position, item.header.base_offset
+            elif item.end is None or offset < item.end:
+                raise self._as_error(item)
+        raise DataCorrupt(
+            start=offset,
+            end=self.end_offset,
+            file=self.path,
+            position=self.size,
+            reason="the file ends early",
+        )
+
+    def _batch_start(self, offset: int) -> tuple[int, int]:
+        """A position at or before the batch that holds `offset`, and the base offset there."""
+        entry = self.index().before_offset(offset)
+        if entry is None:
+            return 0, self.base_offset
+        header = self._header_at(entry)
+        if header is None:  # the index lies; the log is the truth
+            self._index = self._rebuilt_index()
+            entry = self._index.before_offset(offset)
+            header = self._header_at(entry) if entry else None
+        if entry is None or header is None:
+            return 0, self.base_offset
+        return entry.position, header.base_offset
+
+    def _header_at(self, entry: IndexEntry) -> BatchHeader | None:
+        """The header that an index entry points to, if it is the one that the entry says."""
+        data = self.file().read(entry.position, HEADER_BYTES)
+        if len(data) < HEADER_BYTES:
+            return None
+        header = read_header(data)
+        return header if frame_problem(header) is None and header.last_offset == entry.last_offset else None
+
+    def _is_true(self, index: SegmentIndex) -> bool:
+        """Whether the last entries of a loaded index match the log. Its largest timestamp decides what is
+        searched and what is deleted, so it is checked before it is believed."""
+        last, last_time = index.last_entry(), index.last_time()
+        if last_time is None:
+            return self.size == 0
+        if last is not None and self._header_at(last) is None:
+            return False
+        timestamp, offset = last_time
+        entry = index.before_offset(offset)
+        header = self._header_at(entry) if entry else None
+        position, expected = (
+            (entry.position, header.base_offset) if entry and header else (0, self.base_offset)
+        )
+        for item in self.scan(position, expected, check_crc=False):
+            if isinstance(item, Found) and item.header.last_offset >= offset:
+                return item.header.last_offset == offset and item.header.max_timestamp == timestamp
+        return False
+
+    def _rebuilt_index(self) -> SegmentIndex:
+        index = SegmentIndex(self.base_offset, self.interval_bytes)
+        if self.size:
+            for item in self.scan(0, self.base_offset, check_crc=False):
+                if isinstance(item, Found):
+                    index.note(item.header, item.position)
+        index.seal()
+        return index
+
+    def _corrupt(self, position: int, expected: int) -> DataCorrupt:
+        item = next(self.scan(position, expected, check_crc=True))
+        if isinstance(item, Found):
+            raise OSError(f"{self.path} gave different bytes at {position} when it was read again")
+        return self._as_error(item)
+
+    def _as_error(self, damage: Damage) -> DataCorrupt:
+        return DataCorrupt(
+            start=damage.start,
+            end=self.end_offset if damage.end is None else damage.end,
+            file=self.path,
+            position=damage.position,
+            reason=damage.reason,
+        )
+
+    def _hint(self, offset: int, position: int) -> None:
+        if len(self._hints) >= _HINT_COUNT_MAX:
+            self._hints.clear()
+        self._hints[offset] = position
+
+
+def remove_segment(disk: Disk, prefix: str) -> None:
+    """The log last: an index without a log is noise, a log without an index is whole."""
+    for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
+        disk.remove(prefix + suffix)

@@ -1,0 +1,1 @@
+"""Nouns: ids, records, topic settings, errors, limits. Imports nothing of ours."""

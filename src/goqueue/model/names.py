@@ -1,0 +1,45 @@
+"""What a topic may be called. The rule is Kafka's, so that every client agrees, and it keeps a name from
+ever leaving its directory: no separators, no dots-only names, no control characters."""
+
+from __future__ import annotations
+
+import re
+
+from goqueue.model.errors import InvalidName
+
+NAME_LENGTH_MAX = 249
+INTERNAL_PREFIX = "__"
+METADATA_TOPIC = "__cluster_metadata"
+
+_LEGAL = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_topic_name(name: str) -> str:
+    """Return the name, or say what is wrong with it."""
+    if not name:
+        raise InvalidName("a topic name must not be empty", name=name)
+    if len(name) > NAME_LENGTH_MAX:
+        raise InvalidName(
+            f"a topic name may have at most {NAME_LENGTH_MAX} characters; this one has {len(name)}",
+            name=name[:NAME_LENGTH_MAX],
+            length=len(name),
+        )
+    if name in (".", ".."):
+        raise InvalidName(f"{name!r} is not a topic name", name=name)
+    if not _LEGAL.fullmatch(name):
+        raise InvalidName(f"topic name {name!r} may hold only letters, digits, '.', '_' and '-'", name=name)
+    return name
+
+
+def check_new_topic_name(name: str) -> str:
+    """As `check_topic_name`, and refuse the names that the broker keeps for itself."""
+    check_topic_name(name)
+    if is_internal(name):
+        raise InvalidName(
+            f"topic names that start with {INTERNAL_PREFIX!r} are internal; choose another", name=name
+        )
+    return name
+
+
+def is_internal(name: str) -> bool:
+    return name.startswith(INTERNAL_PREFIX)

@@ -1,0 +1,1 @@
+"""The shell: owns clock, disk and tasks, and runs `core` over `log`."""

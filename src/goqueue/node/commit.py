@@ -1,0 +1,133 @@
+"""Group commit: one fsync at a time for a log, and each covers everything appended before it began.
+
+While one runs, appends go on and gather behind it; the next takes them all. So the number of fsyncs follows
+the disk, not the number of publishers. A failed fsync stops the partition: what the kernel did with the pages
+is unknown, so neither "try again" nor "assume it worked" would be true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+
+from goqueue.log.partition_log import PartitionLog
+from goqueue.model.errors import PartitionOffline, StorageError, TimedOut
+from goqueue.node.metrics import Metrics
+from goqueue.node.threads import Threads
+
+logger = logging.getLogger(__name__)
+Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
+
+
+class GroupCommit:
+    def __init__(
+        self, log: PartitionLog, threads: Threads, metrics: Metrics, spawn: Spawn, *, timeout_ms: int
+    ) -> None:
+        self._log = log
+        self._threads = threads
+        self._metrics = metrics
+        self._spawn = spawn
+        self._timeout_s = timeout_ms / 1_000
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._checkpoints: list[asyncio.Future[None]] = []
+        self._is_requested = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def wait(self, end: int) -> None:
+        """Until everything before offset `end` is on disk. An error or a time-out means: not known to be."""
+        if self._log.durable_end >= end:
+            return
+        self._refuse_if_failed()
+        future = asyncio.get_running_loop().create_future()
+        self._waiters.append((end, future))
+        self.request()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await future
+        except TimeoutError:
+            raise TimedOut(
+                f"{self._log.folder} did not reach the disk within {self._timeout_s:g} s; "
+                "whether the messages are stored is not known"
+            ) from None
+
+    def request(self) -> None:
+        """Start syncing what is not durable yet; does not wait."""
+        self._is_requested = True
+        if self._task is None and self._log.failure is None:
+            self._task = self._spawn(self._run())
+
+    async def checkpoint(self) -> None:
+        """Sync, save the indexes and move the recovery point to the end of the log."""
+        self._refuse_if_failed()
+        future = asyncio.get_running_loop().create_future()
+        self._checkpoints.append(future)
+        self.request()
+        await future
+
+    async def idle(self) -> None:
+        """Until no fsync is under way, so that files may be taken away."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            while self._log.failure is None and (self._is_requested or self._waiters or self._checkpoints):
+                self._is_requested = False
+                if self._checkpoints:
+                    await self._save_checkpoint()
+                else:
+                    await self._sync()
+                self._release()
+        except OSError as error:
+            self._metrics.sync_failures.inc()
+            self._log.fail(f"fsync failed: {error}")
+            logger.error("partition stopped folder=%s error=%r", self._log.folder, str(error))
+            self._release()
+        finally:
+            self._task = None
+
+    async def _sync(self) -> None:
+        job = self._log.begin_sync()
+        started = asyncio.get_running_loop().time()
+        await self._threads.run(job.run)
+        self._metrics.sync_time.observe(asyncio.get_running_loop().time() - started)
+        self._log.finish_sync(job)
+
+    async def _save_checkpoint(self) -> None:
+        waiting, self._checkpoints = self._checkpoints, []
+        try:
+            job = self._log.begin_checkpoint()
+            await self._threads.run(job.run)
+            self._log.finish_checkpoint(job)
+        except BaseException:
+            self._checkpoints = waiting + self._checkpoints  # told by _release
+            raise
+        _settle(waiting, None)
+
+    def _release(self) -> None:
+        """Answer those whose data is durable, and everybody if it never will be."""
+        if self._log.failure is not None:
+            error = StorageError(f"{self._log.folder} could not be written to disk: {self._log.failure}")
+            _settle([future for _, future in self._waiters] + self._checkpoints, error)
+            self._waiters, self._checkpoints = [], []
+            return
+        durable = self._log.durable_end
+        _settle([future for end, future in self._waiters if end <= durable], None)
+        self._waiters = [
+            (end, future) for end, future in self._waiters if end > durable and not future.done()
+        ]
+
+    def _refuse_if_failed(self) -> None:
+        if self._log.failure is not None:
+            raise PartitionOffline(f"{self._log.folder} takes no writes: {self._log.failure}")
+
+
+def _settle(futures: list[asyncio.Future[None]], error: Exception | None) -> None:
+    for future in futures:
+        if future.done():  # the waiter gave up
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)

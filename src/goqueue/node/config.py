@@ -1,0 +1,37 @@
+"""What a node is told when it starts. Defaults live here; `goqueue.cli.config` fills it from file,
+environment and flags."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from goqueue.model.limits import Limits
+from goqueue.model.settings import TopicSettings
+
+
+class DiskConfig(Struct, frozen=True):
+    """When a filling disk stops writes. Reads always go on."""
+
+    refuse_percent: float = 90.0
+    warn_percent: float = 85.0
+    check_interval_ms: int = 1_000
+
+
+class LogConfig(Struct, frozen=True):
+    """How often the background work on logs runs."""
+
+    flush_interval_ms: int = 1_000  # what `acks=leader` promises
+    checkpoint_interval_ms: int = 30_000  # bounds what a restart after a crash has to scan
+    cleanup_interval_ms: int = 30_000  # retention and compaction
+    sync_timeout_ms: int = 30_000  # an fsync that takes longer is an error to the client
+    io_thread_count: int = 8
+
+
+class NodeConfig(Struct, frozen=True):
+    node_id: str = "node-1"
+    default_partition_count: int = 3
+    drain_timeout_ms: int = 10_000
+    topic_defaults: TopicSettings = field(default_factory=TopicSettings)
+    limits: Limits = field(default_factory=Limits)
+    disk: DiskConfig = field(default_factory=DiskConfig)
+    log: LogConfig = field(default_factory=LogConfig)

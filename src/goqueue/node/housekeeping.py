@@ -1,0 +1,156 @@
+"""The work that nobody waits for: flushing what `acks=leader` promised, checkpoints, retention, compaction,
+watching the disk and the event loop. One supervised task each; a failing partition never stops the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from goqueue.log.compaction import CompactionPlan, compact, dirty_ratio, plan_compaction
+from goqueue.log.disk import Disk
+from goqueue.log.retention import is_active_expired, retention_start
+from goqueue.model.errors import GoQueueError
+from goqueue.node.clock import Clock
+from goqueue.node.config import NodeConfig
+from goqueue.node.disk_watch import DiskWatch
+from goqueue.node.metadata import Metadata
+from goqueue.node.metrics import Metrics
+from goqueue.node.partition import Partition
+from goqueue.node.threads import Threads
+from goqueue.node.topic_table import TopicTable
+
+logger = logging.getLogger(__name__)
+_LAG_INTERVAL_S = 0.5
+
+
+class Housekeeping:
+    def __init__(
+        self,
+        config: NodeConfig,
+        disk: Disk,
+        clock: Clock,
+        topics: TopicTable,
+        metadata: Metadata,
+        disk_watch: DiskWatch,
+        metrics: Metrics,
+        threads: Threads,
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._clock = clock
+        self._topics = topics
+        self._metadata = metadata
+        self._disk_watch = disk_watch
+        self._metrics = metrics
+        self._threads = threads
+        # Dictionaries as ordered sets: written since the last flush, and since the last checkpoint.
+        self._unflushed: dict[Partition, None] = {}
+        self._unsaved: dict[Partition, None] = {}
+
+    def note_write(self, partition: Partition) -> None:
+        self._unflushed[partition] = None
+        self._unsaved[partition] = None
+
+    async def flush(self) -> None:
+        """Twice per interval, so that no write is older than the interval when its fsync begins."""
+        while True:
+            await asyncio.sleep(self._config.log.flush_interval_ms / 2_000)
+            unflushed, self._unflushed = self._unflushed, {}
+            for partition in unflushed:
+                if not partition.is_deleted and not partition.log.is_durable:
+                    partition.commit.request()
+
+    async def save_checkpoints(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.log.checkpoint_interval_ms / 1_000)
+            unsaved, self._unsaved = self._unsaved, {}
+            for partition in unsaved:
+                if not partition.is_deleted:
+                    partition.forget_idle_producers(self._clock.now_ms())
+                    await self._checkpoint(partition)
+
+    async def clean_up(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.log.cleanup_interval_ms / 1_000)
+            for partition in self._topics.partitions():
+                try:
+                    await self.apply_retention(partition)
+                    if partition.log.settings.cleanup_policy.compacts:
+                        await self.apply_compaction(partition)
+                except (GoQueueError, OSError) as error:
+                    logger.error("cleanup failed folder=%s error=%r", partition.log.folder, str(error))
+            self._metrics.log_bytes.set(sum(one.log.size_bytes for one in self._topics.partitions()))
+
+    async def watch_disk(self) -> None:
+        while True:
+            try:
+                self._disk_watch.check()
+            except OSError as error:
+                logger.warning("disk usage is unknown error=%r", str(error))
+            await asyncio.sleep(self._config.disk.check_interval_ms / 1_000)
+
+    async def watch_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LAG_INTERVAL_S
+            await asyncio.sleep(_LAG_INTERVAL_S)
+            self._metrics.loop_lag.observe(max(0.0, loop.time() - due))
+
+    async def apply_retention(self, partition: Partition) -> None:
+        log = partition.log
+        if partition.is_deleted or log.failure is not None or not log.segments:
+            return
+        now_ms = self._clock.now_ms()
+        if is_active_expired(log, now_ms):
+            log.roll(now_ms)
+        new_start = await self._threads.run(lambda: retention_start(log, now_ms))
+        if new_start > log.log_start:
+            size_before = log.size_bytes
+            log.delete_before(new_start)
+            self._metrics.deleted_bytes.inc(size_before - log.size_bytes)
+            logger.info("retention deleted folder=%s log_start=%d", log.folder, new_start)
+            await partition.commit.checkpoint()
+
+    async def apply_compaction(self, partition: Partition) -> None:
+        log = partition.log
+        if partition.is_deleted or log.failure is not None:
+            return
+        if dirty_ratio(log) <= log.settings.min_cleanable_dirty_ratio:
+            return
+        now_ms = self._clock.now_ms()
+        plan = plan_compaction(log, now_ms)
+        if plan is None:
+            return
+        await (
+            partition.commit.checkpoint()
+        )  # sealed segments are durable and indexed before they are rewritten
+        await self._compact(partition, plan)
+
+    async def _compact(self, partition: Partition, plan: CompactionPlan) -> None:
+        log = partition.log
+        result = await self._threads.run(lambda: compact(self._disk, log.folder, plan))
+        for old, new in result.replaced:
+            log.replace_segments(old, new)
+        log.clean_end = max(log.clean_end, result.clean_end)
+        self._metrics.compacted_bytes.inc(result.bytes_before)
+        logger.info(
+            "compacted folder=%s records_before=%d records_after=%d bytes_before=%d bytes_after=%d",
+            log.folder,
+            result.records_before,
+            result.records_after,
+            result.bytes_before,
+            result.bytes_after,
+        )
+        await partition.commit.checkpoint()
+
+    async def save_all(self) -> None:
+        """The last act of a clean stop: the next start has nothing to scan."""
+        for partition in [*self._topics.partitions(), self._metadata.partition]:
+            if partition.is_led:
+                await self._checkpoint(partition)
+
+    async def _checkpoint(self, partition: Partition) -> None:
+        try:
+            await partition.commit.checkpoint()
+        except GoQueueError as error:
+            logger.warning("checkpoint failed folder=%s error=%r", partition.log.folder, str(error))

@@ -1,0 +1,135 @@
+"""One node: puts the parts together, starts them in order and stops them in the reverse one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+
+from goqueue.log.disk import Disk
+from goqueue.node.clock import Clock
+from goqueue.node.config import NodeConfig
+from goqueue.node.disk_watch import DiskWatch
+from goqueue.node.guard import Guard, NodeState
+from goqueue.node.housekeeping import Housekeeping
+from goqueue.node.metadata import Metadata
+from goqueue.node.metrics import Metrics
+from goqueue.node.opening import PartitionOpener
+from goqueue.node.producers import Producers
+from goqueue.node.publish import Publisher
+from goqueue.node.read import Reader
+from goqueue.node.requests import Health
+from goqueue.node.threads import Threads
+from goqueue.node.topic_table import TopicTable
+from goqueue.node.topics import Topics
+
+logger = logging.getLogger(__name__)
+
+
+class Node:
+    def __init__(self, config: NodeConfig, disk: Disk, clock: Clock) -> None:
+        self.config = config
+        self.metrics = Metrics()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads = Threads(config.log.io_thread_count)
+        self._disk_watch = DiskWatch(disk, config.disk, self.metrics)
+        self._guard = Guard(config.limits, self._disk_watch)
+        self._table = TopicTable()
+        self._metadata = Metadata(config.limits, clock)
+        self._housekeeping = Housekeeping(
+            config, disk, clock, self._table, self._metadata, self._disk_watch, self.metrics, self._threads
+        )
+        self._disk = disk
+        self._opener = PartitionOpener(
+            disk,
+            self._threads,
+            self.metrics,
+            self._spawn,
+            self._housekeeping.note_write,
+            sync_timeout_ms=config.log.sync_timeout_ms,
+        )
+        self.topics = Topics(
+            config, disk, self._table, self._metadata, self._guard, self.metrics, self._threads, self._opener
+        )
+        self.publisher = Publisher(self._table, self._guard, self.metrics, clock)
+        self.reader = Reader(self._table, self._guard, self.metrics, self._threads)
+        self.producers = Producers(self._metadata, self._guard)
+        self._started_at = 0.0
+        self.failed: asyncio.Event = asyncio.Event()  # set when a background task ended by an error
+
+    async def start(self) -> None:
+        """Recover everything and take requests."""
+        self._started_at = asyncio.get_running_loop().time()
+        await self._metadata.start(self._disk, self._opener)
+        await self.topics.start()
+        self._disk_watch.check()
+        keeping = self._housekeeping
+        for work in (
+            keeping.flush(),
+            keeping.save_checkpoints(),
+            keeping.clean_up(),
+            keeping.watch_disk(),
+            keeping.watch_loop(),
+        ):
+            self._spawn(work)
+        self._guard.state = NodeState.READY
+        logger.info("node ready node_id=%s topics=%d", self.config.node_id, len(self._table.all()))
+
+    async def drain(self) -> None:
+        """Refuse new writes and let waiting readers go; what is under way finishes."""
+        self._guard.state = NodeState.DRAINING
+        for partition in self._table.partitions():
+            partition.wake()
+
+    async def stop(self) -> None:
+        """Make everything durable and end. Call `drain` first and stop the listeners."""
+        if self._guard.state is not NodeState.STOPPED:
+            self._guard.state = NodeState.DRAINING
+            await self._housekeeping.save_all()
+        self._guard.state = NodeState.STOPPED
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._threads.close()
+
+    def health(self) -> Health:
+        state = self._guard.state
+        offline = [one.log.folder for one in self._table.partitions() if one.log.failure is not None]
+        checks = {
+            "node": "ok" if state is NodeState.READY else state.value,
+            "disk": self._disk_watch.summary,
+            "partitions": "ok" if not offline else f"offline: {', '.join(offline[:10])}",
+        }
+        return Health(
+            is_live=not self.failed.is_set(),
+            is_ready=state is NodeState.READY and not self.failed.is_set(),
+            state=state.value,
+            uptime_ms=int((asyncio.get_running_loop().time() - self._started_at) * 1_000),
+            checks=checks,
+        )
+
+    def stats(self) -> dict[str, int | float | str]:
+        partitions = self._table.partitions()
+        return {
+            "node_id": self.config.node_id,
+            "state": self._guard.state.value,
+            "topics": len(self._table.all()),
+            "partitions": len(partitions),
+            "messages": sum(one.log.end - one.log.log_start for one in partitions),
+            "bytes": sum(one.log.size_bytes for one in partitions),
+            "parked_reads": self._guard.parked_count,
+            "disk_used_percent": round(self._disk_watch.used_percent, 1),
+        }
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Start a task that the node owns: none is orphaned, and none fails unseen."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.critical("background task failed; the node must stop", exc_info=task.exception())
+            self.failed.set()

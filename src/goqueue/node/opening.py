@@ -1,0 +1,76 @@
+"""From a folder on disk to a running partition."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from goqueue.log.disk import Disk
+from goqueue.log.partition_log import PartitionLog
+from goqueue.log.recovery import RecoveryReport, open_log
+from goqueue.model.settings import TopicSettings
+from goqueue.node.commit import GroupCommit, Spawn
+from goqueue.node.folder import partition_folder
+from goqueue.node.metrics import Metrics
+from goqueue.node.partition import Partition, ProducerState
+from goqueue.node.threads import Threads
+
+logger = logging.getLogger(__name__)
+
+
+class PartitionOpener:
+    """Everything a partition needs, gathered once."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        threads: Threads,
+        metrics: Metrics,
+        spawn: Spawn,
+        on_write: Callable[[Partition], None],
+        *,
+        sync_timeout_ms: int,
+    ) -> None:
+        self._disk = disk
+        self._threads = threads
+        self._metrics = metrics
+        self._spawn = spawn
+        self._on_write = on_write
+        self._sync_timeout_ms = sync_timeout_ms
+
+    async def open(self, topic: str, partition_count: int, settings: TopicSettings) -> list[Partition]:
+        """Recover all partitions of a topic, one after another in one thread."""
+        opened = await self._threads.run(
+            lambda: [self._recover(topic, index, settings) for index in range(partition_count)]
+        )
+        return [
+            self._started(topic, index, log, state, report)
+            for index, (log, state, report) in enumerate(opened)
+        ]
+
+    def _recover(
+        self, topic: str, index: int, settings: TopicSettings
+    ) -> tuple[PartitionLog, ProducerState, RecoveryReport]:
+        state = ProducerState()
+        log, report = open_log(self._disk, partition_folder(topic, index), settings, state)
+        return log, state, report
+
+    def _started(
+        self, topic: str, index: int, log: PartitionLog, state: ProducerState, report: RecoveryReport
+    ) -> Partition:
+        for note in report.notes:
+            logger.warning("recovery topic=%s partition=%d note=%r", topic, index, note)
+        for damage in report.damage:
+            self._metrics.damage.inc()
+            logger.error("damage found topic=%s partition=%d detail=%r", topic, index, damage)
+        commit = GroupCommit(log, self._threads, self._metrics, self._spawn, timeout_ms=self._sync_timeout_ms)
+        return Partition(
+            topic,
+            index,
+            log,
+            state,
+            commit=commit,
+            threads=self._threads,
+            metrics=self._metrics,
+            on_write=self._on_write,
+        )

@@ -1,0 +1,209 @@
+"""The publish use case: partition once, build one batch per partition, append, wait as `acks` says.
+
+`append_batch` is the path that every protocol shares; records that arrive one by one (REST, gRPC) are made
+into batches here first, batches that arrive whole (Kafka) go straight to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from goqueue.log.batch import BatchHeader, build_batch, read_header, stamped, validate_new
+from goqueue.log.compression import CODEC_OF_SETTING, Codec
+from goqueue.model.acks import Acks
+from goqueue.model.errors import GoQueueError, InvalidRequest, MessageTooLarge
+from goqueue.model.limits import Limits
+from goqueue.model.partitioner import partition_for_key
+from goqueue.model.record import NewRecord, Producer
+from goqueue.model.settings import TimestampType, TopicSettings
+from goqueue.node.clock import Clock
+from goqueue.node.guard import Guard
+from goqueue.node.metrics import Metrics
+from goqueue.node.partition import Partition, Stored
+from goqueue.node.requests import NewMessage, Outcome
+from goqueue.node.topic_table import OpenTopic, TopicTable
+
+_RECORD_OVERHEAD_BYTES = 32  # more than the varints and the attributes byte of any record
+_BATCH_OVERHEAD_BYTES = 64
+
+
+class Publisher:
+    def __init__(self, topics: TopicTable, guard: Guard, metrics: Metrics, clock: Clock) -> None:
+        self._topics = topics
+        self._guard = guard
+        self._metrics = metrics
+        self._clock = clock
+
+    async def publish(
+        self, topic: str, messages: Sequence[NewMessage], *, acks: Acks, producer: Producer | None = None
+    ) -> list[Outcome]:
+        """Store messages; an outcome for each, in order. Raises where the request as a whole is refused."""
+        target = self._topics.get(topic)
+        self._guard.admit_write(len(messages))
+        outcomes: list[Outcome | None] = [None] * len(messages)
+        groups = self._grouped(target, messages, outcomes)
+        if producer is not None and (len(groups) != 1 or any(outcomes)):
+            raise _not_idempotent(groups, outcomes)
+        waiting: list[tuple[Partition, int, list[int]]] = []
+        for index, positions in groups.items():
+            partition = target.partitions[index]
+            records = [messages[at].record for at in positions]
+            end = await self._store(partition, target.settings, records, positions, producer, outcomes)
+            if end is not None:
+                waiting.append((partition, end, positions))
+        if acks is Acks.ALL:
+            await self._until_durable(waiting, outcomes)
+        return self._counted(outcomes)
+
+    async def append_batch(self, partition: Partition, settings: TopicSettings, batch: bytes) -> Stored:
+        """Validate and append a batch as a client built it."""
+        header = validate_new(batch, settings.max_message_bytes)
+        now_ms = self._clock.now_ms()
+        if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            batch = stamped(batch, now_ms)
+            header = read_header(batch)
+        return await self._append(partition, batch, header, now_ms)
+
+    async def _append(self, partition: Partition, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
+        if not partition.is_led:
+            await partition.lead()
+        stored = partition.append(batch, header, now_ms=now_ms)
+        if not stored.is_duplicate:
+            self._metrics.published_bytes.inc(len(batch))
+        return stored
+
+    def _grouped(
+        self, target: OpenTopic, messages: Sequence[NewMessage], outcomes: list[Outcome | None]
+    ) -> dict[int, list[int]]:
+        """Partition to positions in the request. Each message is assigned once, here, and nowhere else."""
+        groups: dict[int, list[int]] = {}
+        count = len(target.partitions)
+        partitioner = target.settings.partitioner
+        bytes_max = target.settings.max_message_bytes - _BATCH_OVERHEAD_BYTES
+        limits = self._guard.limits
+        keyless: int | None = None
+        for at, message in enumerate(messages):
+            record = message.record
+            index = message.partition
+            try:
+                _check_size(record, bytes_max, limits)
+                if index is not None:
+                    target.partition(index)
+            except GoQueueError as error:
+                outcomes[at] = Outcome(index, None, error)
+                continue
+            if index is None:
+                if record.key is not None:
+                    index = partition_for_key(partitioner, record.key, count)
+                else:
+                    if keyless is None:
+                        keyless = target.next_keyless()
+                    index = keyless
+            positions = groups.get(index)
+            if positions is None:
+                groups[index] = [at]
+            else:
+                positions.append(at)
+        return groups
+
+    async def _store(
+        self,
+        partition: Partition,
+        settings: TopicSettings,
+        records: list[NewRecord],
+        positions: list[int],
+        producer: Producer | None,
+        outcomes: list[Outcome | None],
+    ) -> int | None:
+        """Append the records in as few batches as fit; the offset that must be durable, if anything was stored."""
+        end: int | None = None
+        codec = CODEC_OF_SETTING.get(settings.compression_type, Codec.NONE)
+        first = 0
+        for chunk in _chunks(records, settings.max_message_bytes - _BATCH_OVERHEAD_BYTES):
+            places = positions[first : first + len(chunk)]
+            sender = Producer(producer.id, producer.epoch, producer.sequence + first) if producer else None
+            first += len(chunk)
+            now_ms = self._clock.now_ms()
+            batch = build_batch(chunk, now_ms, producer=sender, codec=codec)
+            if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+                batch = stamped(batch, now_ms)
+            try:
+                stored = await self._append(partition, batch, read_header(batch), now_ms)
+            except GoQueueError as error:
+                for at in places:
+                    outcomes[at] = Outcome(partition.index, None, error)
+                continue
+            offset = stored.base_offset
+            for at in places:
+                outcomes[at] = Outcome(partition.index, offset)
+                offset += 1
+            end = max(end or 0, stored.end)
+        return end
+
+    async def _until_durable(
+        self, waiting: list[tuple[Partition, int, list[int]]], outcomes: list[Outcome | None]
+    ) -> None:
+        for partition, _, _ in waiting:
+            partition.commit.request()  # all disks work at once, then each is waited for
+        for partition, end, positions in waiting:
+            try:
+                await partition.commit.wait(end)
+            except GoQueueError as error:
+                for at in positions:
+                    outcomes[at] = Outcome(partition.index, None, error)
+
+    def _counted(self, outcomes: list[Outcome | None]) -> list[Outcome]:
+        done = [outcome for outcome in outcomes if outcome is not None]
+        refused = [outcome.error for outcome in done if outcome.error is not None]
+        for error in refused:
+            self._metrics.refused_messages.labels(error.code.value).inc()
+        self._metrics.published_messages.inc(len(done) - len(refused))
+        return done
+
+
+def _check_size(record: NewRecord, bytes_max: int, limits: Limits) -> None:
+    key, value = record.key, record.value
+    size = _RECORD_OVERHEAD_BYTES + (len(value) if value is not None else 0)
+    if key is not None:
+        size += len(key)
+        if len(key) > limits.key_bytes_max:
+            raise MessageTooLarge("the key", len(key), limits.key_bytes_max)
+    if record.headers:
+        header_bytes = sum(len(name) + len(content or b"") for name, content in record.headers)
+        size += header_bytes
+        if len(record.headers) > limits.header_count_max:
+            raise InvalidRequest(
+                f"a message has at most {limits.header_count_max} headers, not {len(record.headers)}",
+                header_count=len(record.headers),
+            )
+        if header_bytes > limits.header_bytes_max:
+            raise MessageTooLarge("the headers together", header_bytes, limits.header_bytes_max)
+    if size > bytes_max:
+        raise MessageTooLarge("the message", size, bytes_max)
+
+
+def _chunks(records: list[NewRecord], bytes_max: int) -> list[list[NewRecord]]:
+    """Runs of records that fit a batch; each record alone does, as was checked."""
+    chunks: list[list[NewRecord]] = []
+    start, size = 0, 0
+    for at, record in enumerate(records):
+        more = _RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
+        for name, content in record.headers:
+            more += len(name) + len(content or b"") + 10
+        if size + more > bytes_max and at > start:
+            chunks.append(records[start:at])
+            start, size = at, 0
+        size += more
+    chunks.append(records[start:])
+    return chunks
+
+
+def _not_idempotent(groups: dict[int, list[int]], outcomes: list[Outcome | None]) -> GoQueueError:
+    for outcome in outcomes:
+        if outcome is not None and outcome.error is not None:
+            return outcome.error
+    return InvalidRequest(
+        "messages with producer_id, epoch and sequence must all go to one partition, because sequences are counted "
+        f"per partition; these go to partitions {sorted(groups)}; give each message its partition",
+        partitions=sorted(groups),
+    )

@@ -1,0 +1,81 @@
+"""What the use cases take and give: the same values for every protocol."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from goqueue.model.errors import GoQueueError
+from goqueue.model.record import NewRecord, StoredRecord
+
+
+class NewMessage(Struct, frozen=True, gc=False):
+    """A record and, where the publisher insists, its partition."""
+
+    record: NewRecord
+    partition: int | None = None
+
+
+class Outcome(Struct, frozen=True):
+    """What became of one message: where it is stored, or why it is not."""
+
+    partition: int | None
+    offset: int | None
+    error: GoQueueError | None = None
+
+
+class Isolation(StrEnum):
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class ReadQuery(Struct, frozen=True):
+    """Which records to read: from an offset, or from the first record at or after a timestamp (neither: from the start of
+    the log), up to exclusive bounds. With `wait_ms` an empty answer is delayed until data arrives."""
+
+    offset: int | None = None
+    timestamp_ms: int | None = None
+    to_offset: int | None = None
+    to_timestamp_ms: int | None = None
+    limit: int = 100
+    wait_ms: int = 0
+    isolation: Isolation = Isolation.READ_COMMITTED
+
+
+class ReadResult(Struct, frozen=True):
+    records: list[StoredRecord]
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+class PartitionFacts(Struct, frozen=True):
+    partition: int
+    leader: str
+    replicas: list[str]
+    in_sync: list[str]
+    leader_epoch: int
+    earliest: int
+    latest: int
+    high_watermark: int
+    size_bytes: int
+    failure: str | None  # why it takes no writes, if it does not
+
+
+class TopicFacts(Struct, frozen=True):
+    name: str
+    partition_count: int
+    created_ms: int
+    overrides: dict[str, str]  # what was set on the topic itself
+    settings: dict[str, str]  # everything in force
+
+
+class Health(Struct, frozen=True):
+    """`checks` maps a name to "ok" or to what is wrong."""
+
+    is_live: bool
+    is_ready: bool
+    state: str  # starting, ready, draining, stopped
+    uptime_ms: int
+    checks: dict[str, str]

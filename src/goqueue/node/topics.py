@@ -1,0 +1,191 @@
+"""The topic use cases: create, alter, delete, describe.
+
+The order makes a crash harmless. Creating: folders first, then the event; folders without an event are swept
+at the next start. Deleting: the event first, then the folders; those of a deleted topic are swept as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from goqueue.core.catalog import AlterTopic, CreateTopic, DeleteTopic, TopicCreated
+from goqueue.log.disk import Disk
+from goqueue.log.recovery import QUARANTINE
+from goqueue.model.errors import StorageError, TopicExists
+from goqueue.model.names import METADATA_TOPIC
+from goqueue.model.settings import as_texts, resolve
+from goqueue.node.config import NodeConfig
+from goqueue.node.folder import LOGS, TRASH, partition_folder
+from goqueue.node.guard import Guard
+from goqueue.node.metadata import Metadata
+from goqueue.node.metrics import Metrics
+from goqueue.node.opening import PartitionOpener
+from goqueue.node.partition import Partition
+from goqueue.node.requests import PartitionFacts, TopicFacts
+from goqueue.node.threads import Threads
+from goqueue.node.topic_table import OpenTopic, TopicTable
+
+logger = logging.getLogger(__name__)
+
+
+class Topics:
+    def __init__(
+        self,
+        config: NodeConfig,
+        disk: Disk,
+        table: TopicTable,
+        metadata: Metadata,
+        guard: Guard,
+        metrics: Metrics,
+        threads: Threads,
+        opener: PartitionOpener,
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._table = table
+        self._metadata = metadata
+        self._guard = guard
+        self._metrics = metrics
+        self._threads = threads
+        self._opener = opener
+        self._in_making: set[str] = set()
+
+    async def start(self) -> None:
+        """Open every topic of the catalogue, and clear away what an interrupted create or delete left."""
+        await self._threads.run(self._sweep)
+        for topic in self._metadata.catalog.topics():
+            await self._open(topic)
+        self._count()
+
+    async def create(
+        self, name: str, *, partition_count: int | None, overrides: Mapping[str, str]
+    ) -> TopicFacts:
+        self._guard.admit_change()
+        count = self._config.default_partition_count if partition_count is None else partition_count
+        command = CreateTopic(name, count, overrides)
+        self._metadata.catalog.decide(command, 0)  # refuse what is wrong before anything touches the disk
+        if name in self._in_making:
+            raise TopicExists(name)
+        self._in_making.add(name)
+        try:
+            await self._threads.run(lambda: self._make_folders(name, count))
+            (event,) = await self._metadata.execute(command)
+            if isinstance(event, TopicCreated):
+                await self._open(event)
+        except OSError as error:
+            raise StorageError(f"creating topic {name!r} failed: {error}") from error
+        finally:
+            self._in_making.discard(name)
+        self._count()
+        return self.get(name)
+
+    async def alter(self, name: str, overrides: Mapping[str, str | None]) -> TopicFacts:
+        """Set or (with None) take back settings; in force from the next message on."""
+        self._guard.admit_change()
+        await self._metadata.execute(AlterTopic(name, overrides))
+        topic = self._table.get(name)
+        topic.facts = self._metadata.catalog.topic(name)
+        topic.settings = resolve(topic.facts.overrides, self._config.topic_defaults)
+        for partition in topic.partitions:
+            partition.log.settings = topic.settings
+        return self.get(name)
+
+    async def delete(self, name: str) -> None:
+        self._guard.admit_change()
+        await self._metadata.execute(DeleteTopic(name))
+        topic = self._table.remove(name)
+        for partition in topic.partitions:
+            partition.retire()
+        for partition in topic.partitions:
+            await partition.commit.idle()
+        try:
+            await self._threads.run(lambda: self._throw_away(name))
+        except OSError as error:  # the topic is gone all the same; the next start sweeps
+            logger.warning("files of a deleted topic remain topic=%s error=%r", name, str(error))
+        self._count()
+
+    def get(self, name: str) -> TopicFacts:
+        return self._facts(self._table.get(name))
+
+    def partitions(self, name: str) -> list[PartitionFacts]:
+        return [self._partition_facts(partition) for partition in self._table.get(name).partitions]
+
+    def partition(self, name: str, index: int) -> PartitionFacts:
+        return self._partition_facts(self._table.get(name).partition(index))
+
+    async def _open(self, topic: TopicCreated) -> None:
+        settings = resolve(topic.overrides, self._config.topic_defaults)
+        partitions = await self._opener.open(topic.name, topic.partition_count, settings)
+        self._table.put(OpenTopic(topic, settings, partitions))
+
+    def _make_folders(self, name: str, partition_count: int) -> None:
+        self._throw_away(name)  # what a deleted topic of this name may have left
+        for index in range(partition_count):
+            self._disk.make_dir(partition_folder(name, index))
+        self._disk.sync_dir(f"{LOGS}/{name}")
+        self._disk.sync_dir(LOGS)
+
+    def _throw_away(self, name: str) -> None:
+        """In one step out of sight, then piece by piece."""
+        if not self._disk.list(f"{LOGS}/{name}"):
+            return
+        self._disk.make_dir(TRASH)
+        self._disk.remove_tree(f"{TRASH}/{name}")
+        self._disk.rename(f"{LOGS}/{name}", f"{TRASH}/{name}")
+        self._disk.sync_dir(LOGS)
+        self._disk.remove_tree(f"{TRASH}/{name}")
+
+    def _sweep(self) -> None:
+        known = {topic.name for topic in self._metadata.catalog.topics()} | {METADATA_TOPIC}
+        self._disk.remove_tree(TRASH)
+        for entry in self._disk.list(LOGS):
+            if entry.name in known:
+                continue
+            if self._metadata.catalog.was_deleted(entry.name) or not self._holds_data(entry.name):
+                self._throw_away(entry.name)
+                continue
+            logger.error("folder of an unknown topic set aside folder=%s", f"{LOGS}/{entry.name}")
+            self._disk.make_dir(f"{QUARANTINE}/{LOGS}")
+            self._disk.rename(f"{LOGS}/{entry.name}", f"{QUARANTINE}/{LOGS}/{entry.name}")
+
+    def _holds_data(self, name: str) -> bool:
+        folders = [entry.name for entry in self._disk.list(f"{LOGS}/{name}") if entry.is_dir]
+        return any(
+            file.name.endswith(".log") and file.size
+            for folder in folders
+            for file in self._disk.list(f"{LOGS}/{name}/{folder}")
+        )
+
+    def _facts(self, topic: OpenTopic) -> TopicFacts:
+        facts = topic.facts
+        return TopicFacts(
+            facts.name,
+            facts.partition_count,
+            facts.created_ms,
+            dict(facts.overrides),
+            as_texts(topic.settings),
+        )
+
+    def _partition_facts(self, partition: Partition) -> PartitionFacts:
+        log = partition.log
+        return PartitionFacts(
+            partition=partition.index,
+            leader=self._config.node_id,
+            replicas=[self._config.node_id],
+            in_sync=[self._config.node_id],
+            leader_epoch=max(log.epochs.latest, 0),
+            earliest=log.log_start,
+            latest=log.end,
+            high_watermark=log.high_watermark,
+            size_bytes=log.size_bytes,
+            failure=log.failure,
+        )
+
+    def _count(self) -> None:
+        self._metrics.topics.set(len(self._table.all()))
+        self._metrics.partitions.set(len(self._table.partitions()))
+
+    def list(self) -> list[TopicFacts]:
+        """Sorted by name. Last in the class: its name hides the built-in type from the annotations below it."""
+        return [self._facts(topic) for topic in self._table.all()]

@@ -1,0 +1,1 @@
+"""Deterministic simulation: event loop, network, disk, workloads and checkers from one seed."""
