@@ -5,9 +5,7 @@ Keys and values are bytes on this side. On the wire they are text where they are
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -16,6 +14,7 @@ from msgspec import Struct
 
 from goqueue.client.connection import ApiError, Connection, Reply, Unreachable, error_of, segment
 from goqueue.model.acks import Acks
+from goqueue.model.record import Header
 
 __all__ = ["ApiError", "Message", "NewMessage", "Page", "RestClient", "Unreachable"]
 
@@ -45,7 +44,7 @@ class Message(Struct, frozen=True):
     timestamp: str
     key: bytes | None
     value: bytes | None
-    headers: dict[str, bytes | None]
+    headers: tuple[Header, ...]  # in no particular order, except among headers of one name
 
 
 class Page(Struct, frozen=True):
@@ -137,7 +136,7 @@ class RestClient:
         return _decode(reply, _Partitions).partitions
 
     def publish(
-        self, topic: str, messages: Iterable[NewMessage], *, acks: Acks = Acks.LEADER
+        self, topic: str, messages: Iterable[NewMessage], *, acks: Acks = Acks.ALL
     ) -> list[Published]:
         """One outcome per message. Raises only if the request as a whole was refused."""
         body = {"messages": [_to_wire(message) for message in messages], "acks": acks.value}
@@ -187,14 +186,16 @@ class _Results(Struct):
 
 
 class _WireMessage(Struct):
+    """As the broker sends it; msgspec reads base64 where the type is bytes."""
+
     offset: int
     timestamp: str
     key: str | None = None
-    key_base64: str | None = None
+    key_base64: bytes | None = None
     value: str | None = None
-    value_base64: str | None = None
-    headers: dict[str, str | None] = {}
-    headers_base64: dict[str, str] = {}
+    value_base64: bytes | None = None
+    headers: dict[str, str | list[str | None] | None] = {}
+    headers_base64: dict[str, bytes | list[bytes | None] | None] = {}
 
 
 class _WirePage(Struct):
@@ -227,16 +228,9 @@ def _results_of(reply: Reply) -> list[Published] | None:
 
 
 def _to_wire(message: NewMessage) -> dict[str, object]:
-    wire: dict[str, object] = {}
-    for name, content in (("key", message.key), ("value", message.value)):
-        if content is None:
-            if name == "value":
-                wire[name] = None  # a tombstone says so
-            continue
-        try:
-            wire[name] = content.decode()
-        except UnicodeDecodeError:
-            wire[f"{name}_base64"] = base64.b64encode(content).decode()
+    wire: dict[str, object] = {"value": None} if message.value is None else _field("value", message.value)
+    if message.key is not None:
+        wire |= _field("key", message.key)
     if message.headers:
         wire["headers"] = message.headers
     if message.partition is not None:
@@ -244,22 +238,31 @@ def _to_wire(message: NewMessage) -> dict[str, object]:
     return wire
 
 
+def _field(name: str, content: bytes) -> dict[str, object]:
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": content}  # msgspec writes bytes as base64
+
+
 def _from_wire(message: _WireMessage) -> Message:
-    headers = {name: _content(text, None) for name, text in message.headers.items()}
-    headers |= {name: _content(None, text) for name, text in message.headers_base64.items()}
     return Message(
         message.offset,
         message.timestamp,
         _content(message.key, message.key_base64),
         _content(message.value, message.value_base64),
-        headers,
+        tuple(_headers(message)),
     )
 
 
-def _content(text: str | None, encoded: str | None) -> bytes | None:
-    if encoded is None:
-        return None if text is None else text.encode()
-    try:
-        return base64.b64decode(encoded, validate=True)
-    except binascii.Error as error:
-        raise ApiError("INTERNAL", 200, f"the broker sent base64 that is none: {error}") from error
+def _content(text: str | None, content: bytes | None) -> bytes | None:
+    return content if text is None else text.encode()
+
+
+def _headers(message: _WireMessage) -> Iterator[Header]:
+    for name, texts in message.headers.items():
+        for text in texts if isinstance(texts, list) else [texts]:
+            yield name, _content(text, None)
+    for name, contents in message.headers_base64.items():
+        for content in contents if isinstance(contents, list) else [contents]:
+            yield name, content

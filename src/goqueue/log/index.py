@@ -86,10 +86,11 @@ class SegmentIndex:
             IndexEntry(self._base_offset + self._last_offsets[at], self._positions[at]) if at >= 0 else None
         )
 
-    def before_time(self, timestamp: int) -> int:
-        """An offset such that every record of the segment before its batch is older than `timestamp`."""
+    def before_time(self, timestamp: int) -> tuple[int, int] | None:
+        """The last entry below `timestamp`: every record before the batch that ends at its offset is older.
+        None: start at the segment's beginning."""
         at = bisect_left(self._times, timestamp) - 1
-        return self._base_offset + self._time_offsets[at] if at >= 0 else self._base_offset
+        return (self._times[at], self._base_offset + self._time_offsets[at]) if at >= 0 else None
 
     def last_entry(self) -> IndexEntry | None:
         if not self._positions:

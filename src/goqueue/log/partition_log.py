@@ -27,8 +27,9 @@ from goqueue.model.errors import DiskFull, OffsetOutOfRange, PartitionOffline, S
 from goqueue.model.settings import TopicSettings
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
+SYNC_FAILED = "sync-failed"
 _INDEX_COUNT_MAX = 4  # of sealed segments, in memory per log
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Owner(Protocol):
@@ -59,6 +60,8 @@ class LogState:
     high_watermark: int
     clean_end: int
     epochs: LeaderEpochs
+    durable_end: int
+    unsynced: list[Segment] = field(default_factory=list)  # with bytes that may be in the page cache only
     unsaved: list[Segment] = field(default_factory=list)  # sealed, with an index that is not on disk
 
 
@@ -80,22 +83,28 @@ class SyncJob:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointJob:
-    """Sync, then indexes, then the checkpoint that relies on both, then the removals that rely on it."""
+    """First `sync.run`, then `save`. A failed sync leaves the state of the disk unknown; a failed save only leaves
+    the checkpoint before it in force."""
 
     sync: SyncJob
     folder: str
     indexes: list[tuple[str, Callable[[], tuple[bytes, bytes]]]]
     checkpoint: Checkpoint
     removed: list[str]
+    sealed: list[Segment]  # whose index will be on disk for good
 
-    def run(self) -> None:
+    def save(self) -> None:
+        """Indexes, then the checkpoint that relies on them, then the removals that rely on it."""
         disk = self.sync.disk
-        self.sync.run()
         for prefix, encode in self.indexes:
             save_index(disk, prefix, encode())
         save_checkpoint(disk, self.folder, self.checkpoint)
         for prefix in self.removed:
             remove_segment(disk, prefix)
+
+    def run(self) -> None:
+        self.sync.run()
+        self.save()
 
 
 class PartitionLog:
@@ -112,18 +121,18 @@ class PartitionLog:
         self.adopt(state)
 
     def adopt(self, state: LogState) -> None:
-        """Begin from a recovered state, where everything that is left is durable."""
+        """Begin from a recovered state. After kill -9 what is in the files need not be on the disk."""
         self._segments = state.segments
         self._unsaved = state.unsaved
-        self._unsynced: list[Segment] = []
-        self._names_changed = False
+        self._unsynced = state.unsynced
+        self._names_changed = bool(state.unsynced)
         self._removed: list[str] = []
         self._index_users: deque[Segment] = deque()
         self.epochs = state.epochs
         self._durable_epoch: int | None = None  # none begun since the log was opened
         self.log_start = state.log_start
         self.clean_end = state.clean_end  # compaction has been up to here
-        self.durable_end = self.end
+        self.durable_end = state.durable_end
         self.high_watermark = state.high_watermark
         if self._segments:
             self._segments[-1].hold_open()
@@ -180,15 +189,18 @@ class PartitionLog:
         return base
 
     def roll(self, now_ms: int) -> None:
-        """Seal the active segment and begin another."""
+        """Begin another segment, then seal the one before: if the first fails nothing has changed. An empty one
+        goes on being the active one: two segments cannot begin at the same offset."""
+        if self._segments and not self._segments[-1].size:
+            return
+        segment = self._new_segment(self.end)
+        segment.first_append_ms = now_ms
         if self._segments:
             sealed = self._segments[-1]
             sealed.index().seal()
             self._unsaved.append(sealed)
             if sealed not in self._unsynced:
                 self._unsynced.append(sealed)
-        segment = self._new_segment(self.end)
-        segment.first_append_ms = now_ms
         self._segments = (*self._segments, segment)
 
     def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
@@ -234,7 +246,7 @@ class PartitionLog:
                 is_whole = False
             if not is_whole:
                 self.fail(f"a failed write could not be taken back: {error}")
-        if error.errno in _NO_SPACE:
+        if error.errno in NO_SPACE:
             return DiskFull(f"no space is left to write to {self.folder}; free some and try again")
         return StorageError(f"writing to {self.folder} failed: {error}")
 
@@ -292,6 +304,15 @@ class PartitionLog:
                 segment.release()
         self._unsynced = [segment for segment in self._unsynced if segment.end_offset > job.end]
 
+    def sync_failed(self, error: OSError) -> None:
+        """Stop, and leave a mark for the next start: what was written need not be on the disk although the page cache
+        has it. The mark needs no sync of its own, for after a power cut there is no page cache to mistrust."""
+        self.fail(f"fsync failed: {error}")
+        try:
+            self._disk.open(f"{self.folder}/{SYNC_FAILED}", create=True)
+        except OSError as second:
+            self.fail(f"fsync failed: {error}; and marking that failed too: {second}")
+
     def begin_checkpoint(self) -> CheckpointJob:
         indexes = [(segment.prefix, segment.index().encode) for segment in self._unsaved]
         checkpoint = Checkpoint(
@@ -311,16 +332,20 @@ class PartitionLog:
             encoded = active.index().encode()  # now: the index grows while the job runs
             indexes.append((active.prefix, lambda: encoded))
         removed, self._removed = self._removed, []
-        return CheckpointJob(self.begin_sync(), self.folder, indexes, checkpoint, removed)
+        sealed = list(self._unsaved)  # not the active one, although it may be sealed before the job is done
+        return CheckpointJob(self.begin_sync(), self.folder, indexes, checkpoint, removed, sealed)
+
+    def abandon_checkpoint(self, job: CheckpointJob) -> None:
+        """It was synced but could not be saved; the next one takes over its work."""
+        self.finish_sync(job.sync)
+        self._removed = job.removed + self._removed
 
     def finish_checkpoint(self, job: CheckpointJob) -> None:
         self.finish_sync(job.sync)
         self._durable_epoch = job.checkpoint.epoch_latest
-        saved = {prefix for prefix, _ in job.indexes}
-        for segment in self._unsaved:
-            if segment.prefix in saved:
-                self._note_index_use(segment)
-        self._unsaved = [segment for segment in self._unsaved if segment.prefix not in saved]
+        self._unsaved = [segment for segment in self._unsaved if segment not in job.sealed]
+        for segment in job.sealed:
+            self._note_index_use(segment)
 
     # ---------------------------------------------------------------- shortening
 

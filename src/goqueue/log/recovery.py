@@ -9,6 +9,10 @@
      readers get an error that names the range. Cutting here would lose sound batches behind it.
    What is cut and is more than an incomplete last write is copied to the quarantine folder first.
 
+4. After a failed fsync the kernel may call pages clean that never reached the disk, and a process that is
+   killed and started again would take them for durable. The partition left a marker then; everything after
+   the recovery point is copied to fresh files before it is believed.
+
 Every step may be interrupted and repeated. A clean stop leaves the recovery point at the end of the log, so
 a start costs one directory listing and one small file.
 """
@@ -21,14 +25,15 @@ from itertools import pairwise
 
 from crc32c import crc32c
 
-from goqueue.log.batch import CHECKED_FROM, HEADER_BYTES, frame_problem, read_header
+from goqueue.log.batch import CHECKED_FROM, HEADER_BYTES, read_header
 from goqueue.log.checkpoint import NO_STATE, Checkpoint, load_checkpoint, save_checkpoint
-from goqueue.log.disk import Disk, Entry
+from goqueue.log.disk import Disk, Entry, read_file, replace_file
 from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.index import SegmentIndex, load_index
-from goqueue.log.partition_log import LogState, Owner, PartitionLog
+from goqueue.log.partition_log import NO_SPACE, SYNC_FAILED, LogState, Owner, PartitionLog
 from goqueue.log.scan import Damage, Scanner
 from goqueue.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, remove_segment, segment_prefix
+from goqueue.model.errors import OffsetOutOfRange
 from goqueue.model.settings import TopicSettings
 
 QUARANTINE = "quarantine"
@@ -61,7 +66,10 @@ def truncate_log(log: PartitionLog, disk: Disk, owner: Owner, offset: int) -> Re
 
     A checkpoint that lies beyond the cut is taken back first. Otherwise a crash after the cut could leave it
     pointing into bytes that were written later."""
+    if not log.log_start <= offset <= log.end:
+        raise OffsetOutOfRange(offset, earliest=log.log_start, latest=log.end)
     folder = log.folder
+    log_start, high_watermark = log.log_start, min(log.high_watermark, offset)
     checkpoint = load_checkpoint(disk, folder)
     if not isinstance(checkpoint, Checkpoint) or checkpoint.recovery_offset > offset:
         save_checkpoint(disk, folder, _from_the_beginning(log, offset))
@@ -78,6 +86,10 @@ def truncate_log(log: PartitionLog, disk: Disk, owner: Owner, offset: int) -> Re
     disk.sync_dir(folder)
     report = RecoveryReport(folder)
     log.adopt(_Recovery(disk, folder, log.settings, owner, report).run())
+    # The checkpoint may be older than these two, and neither may go back.
+    log.advance_high_watermark(min(high_watermark, log.end))
+    if log.log_start < log_start <= log.high_watermark:
+        log.delete_before(log_start)
     return report
 
 
@@ -125,6 +137,10 @@ class _Recovery:
             for base in self._below(sizes, checkpoint.log_start):
                 remove_segment(self._disk, segment_prefix(self._folder, base))
                 del sizes[base]
+        if any(entry.name == SYNC_FAILED for entry in entries):
+            self._write_again(
+                [base for base in sorted(sizes) if not checkpoint or base >= checkpoint.recovery_segment]
+            )
         segments = self._segments(sorted(sizes.items()), checkpoint)
         start = segments[0].base_offset if segments else 0
         log_start = max(start, checkpoint.log_start) if checkpoint else start
@@ -141,6 +157,8 @@ class _Recovery:
             high_watermark=min(max(watermark, log_start), end),
             clean_end=min(checkpoint.clean_end, end) if checkpoint else start,
             epochs=self._epochs,
+            durable_end=min(checkpoint.recovery_offset, end) if checkpoint else log_start,
+            unsynced=self._unsynced,
             unsaved=self._rescanned,
         )
 
@@ -148,6 +166,7 @@ class _Recovery:
         """Those before the recovery point as they are, those after it scanned."""
         segments: list[Segment] = []
         self._rescanned: list[Segment] = []
+        self._unsynced: list[Segment] = []
         for at, (base, size) in enumerate(files):
             is_last = at == len(files) - 1
             end = base if is_last else files[at + 1][0]
@@ -180,6 +199,9 @@ class _Recovery:
         """Check a segment from the recovery point on and build its index; False if its tail had to be cut."""
         position, expected, index = self._starting_point(segment, checkpoint)
         self._report.scanned_bytes += segment.size - position
+        if position < segment.size:
+            segment.hold_open()
+            self._unsynced.append(segment)
         scanner = Scanner(
             segment.file(),
             segment.size,
@@ -188,7 +210,7 @@ class _Recovery:
         )
         for item in scanner.scan(position, expected):
             if isinstance(item, Damage):
-                item = self._with_known_end(segment, item)
+                item = self._with_known_end(segment, item, is_last=is_last)
                 if item.end is None or self._is_unwritten(segment, item):
                     self._cut(segment, item)
                     position, expected = item.position, item.start
@@ -232,27 +254,30 @@ class _Recovery:
             )
             return 0, segment.base_offset, fresh
         index = load_index(self._disk, segment.prefix, segment.base_offset, interval_bytes)
-        if index is None or index.last_time() is None:
-            self._report.notes.append(f"the index of {segment.path} is gone; rebuilding it")
+        if index is not None:
+            index.cut(checkpoint.recovery_offset, checkpoint.recovery_position)
+        if index is None or index.last_time() is None or not segment.matches(index):
+            self._report.notes.append(f"the index of {segment.path} is missing or wrong; rebuilding it")
             return 0, segment.base_offset, fresh
-        index.cut(checkpoint.recovery_offset, checkpoint.recovery_position)
         first = segment.file().read(0, HEADER_BYTES)
         if len(first) == HEADER_BYTES:
             segment.first_append_ms = read_header(first).base_timestamp
         return checkpoint.recovery_position, checkpoint.recovery_offset, index
 
-    def _with_known_end(self, segment: Segment, damage: Damage) -> Damage:
-        """The last batch of a file, all there but with a wrong bit, still says which offsets it took: the wrong
-        bit is either before what the checksum covers, or the frame fits the file exactly."""
+    def _with_known_end(self, segment: Segment, damage: Damage, *, is_last: bool) -> Damage:
+        """The last batch of a file, all there but with a wrong bit: its offsets are known from the next segment, or
+        from itself. The wrong bit is before what the checksum covers, or the frame fits the file exactly."""
         if damage.end is not None or segment.size - damage.position < HEADER_BYTES:
             return damage
         content = segment.file().read(damage.position, segment.size - damage.position)
         header = read_header(content)
-        is_all_there = header.record_count == header.last_offset_delta + 1 and (
-            crc32c(content[CHECKED_FROM:]) == header.crc
-            or (frame_problem(header) is None and header.size == len(content))
-        )
-        return damage._replace(end=damage.start + header.last_offset_delta + 1) if is_all_there else damage
+        if header.size != len(content) and crc32c(content[CHECKED_FROM:]) != header.crc:
+            return damage
+        if not is_last:
+            return damage._replace(end=segment.end_offset)
+        if header.record_count != header.last_offset_delta + 1:
+            return damage
+        return damage._replace(end=damage.start + header.record_count)
 
     def _is_unwritten(self, segment: Segment, damage: Damage) -> bool:
         return not any(segment.file().read(damage.position, HEADER_BYTES))
@@ -285,12 +310,32 @@ class _Recovery:
     def _quarantine(self, name: str, content: bytes) -> None:
         """Keep what recovery takes out of a log: `quarantine/{folder}/{name}`."""
         folder = f"{QUARANTINE}/{self._folder}"
-        self._disk.make_dir(folder)
         path = f"{folder}/{name}"
-        self._disk.remove(path)
-        file = self._disk.open(path, create=True)
-        file.append([content])
-        file.sync()
+        try:
+            self._disk.make_dir(folder)
+            self._disk.remove(path)
+            file = self._disk.open(path, create=True)
+            file.append([content])
+            file.sync()
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            # A full disk must not keep the broker down, and what is cut was never durable.
+            self._report.notes.append(f"{path} could not be kept: {error}")
+            return
+        while folder:
+            self._disk.sync_dir(folder)
+            folder = folder.rpartition("/")[0]
+        self._disk.sync_dir("")
+
+    def _write_again(self, bases: list[int]) -> None:
+        """Give every byte that a failed fsync may have lost a new chance to be written, or to fail loudly."""
+        for base in bases:
+            path = segment_prefix(self._folder, base) + LOG_SUFFIX
+            replace_file(self._disk, path, read_file(self._disk, path) or b"")
+        self._report.notes.append(f"{self._folder}: wrote {len(bases)} segments again after a failed fsync")
+        self._disk.remove(f"{self._folder}/{SYNC_FAILED}")
+        self._disk.sync_dir(self._folder)
 
     def _checkpoint(self, sizes: dict[int, int]) -> Checkpoint | None:
         loaded = load_checkpoint(self._disk, self._folder)

@@ -81,7 +81,7 @@ class Segment:
         index = self._index
         if index is None:
             index = load_index(self._disk, self._prefix, self.base_offset, self.interval_bytes)
-            if index is None or not self._is_true(index):
+            if index is None or not self.matches(index):
                 index = self._rebuilt_index()
             self._index = index
         return index
@@ -97,13 +97,13 @@ class Segment:
 
     def append(self, chunks: Sequence[bytes | memoryview], header: BatchHeader) -> None:
         """Write a batch at the end. On an error the file is as it was, or the second error says it is not."""
-        file = self.file()
+        file, index = self.file(), self.index()
         try:
             file.append(chunks)
         except OSError:
             file.truncate(self.size)
             raise
-        self.index().note(header, self.size)
+        index.note(header, self.size)
         self.size += header.size
         self.end_offset = header.end_offset
 
@@ -142,8 +142,10 @@ class Segment:
         """(offset, timestamp) of the first record from `from_offset` on that is not older."""
         if self.size == 0 or self.max_timestamp < timestamp:
             return None
-        start = max(self.index().before_time(timestamp), from_offset, self.base_offset)
-        position, expected = self._batch_start(start)
+        if not self._is_time_true(self.index().before_time(timestamp)):
+            self._index = self._rebuilt_index()
+        entry = self.index().before_time(timestamp)
+        position, expected = self._batch_start(max(entry[1] if entry else self.base_offset, from_offset))
         for item in self.scan(position, expected, check_crc=True):
             if isinstance(item, Damage):
                 raise self._corrupt(item.position, item.start)
@@ -210,7 +212,7 @@ class Segment:
         header = read_header(data)
         return header if frame_problem(header) is None and header.last_offset == entry.last_offset else None
 
-    def _is_true(self, index: SegmentIndex) -> bool:
+    def matches(self, index: SegmentIndex) -> bool:
         """Whether the last entries of a loaded index match the log. Its largest timestamp decides what is
         searched and what is deleted, so it is checked before it is believed."""
         last, last_time = index.last_entry(), index.last_time()
@@ -218,13 +220,25 @@ class Segment:
             return self.size == 0
         if last is not None and self._header_at(last) is None:
             return False
-        timestamp, offset = last_time
-        entry = index.before_offset(offset)
-        header = self._header_at(entry) if entry else None
-        position, expected = (
-            (entry.position, header.base_offset) if entry and header else (0, self.base_offset)
+        before, self._index = self._index, index
+        is_true = self._is_time_true(last_time)
+        self._index = before
+        return is_true
+
+    def _is_time_true(self, entry: tuple[int, int] | None) -> bool:
+        """Whether a batch ends at the entry's offset and has its timestamp. One that lies would hide records."""
+        if entry is None:
+            return True
+        timestamp, offset = entry
+        position, expected = self._batch_start(offset)
+        scanner = Scanner(
+            self.file(),
+            self.size,
+            check_crc=False,
+            window_bytes=_HEADER_WINDOW_BYTES,
+            epoch_of=self._epoch_of,
         )
-        for item in self.scan(position, expected, check_crc=False):
+        for item in scanner.scan(position, expected):
             if isinstance(item, Found) and item.header.last_offset >= offset:
                 return item.header.last_offset == offset and item.header.max_timestamp == timestamp
         return False

@@ -38,7 +38,8 @@ class GroupCommit:
         """Until everything before offset `end` is on disk. An error or a time-out means: not known to be."""
         if self._log.durable_end >= end:
             return
-        self._refuse_if_failed()
+        if self._log.failure is not None:
+            raise self._lost()
         future = asyncio.get_running_loop().create_future()
         self._waiters.append((end, future))
         self.request()
@@ -81,7 +82,7 @@ class GroupCommit:
                 self._release()
         except OSError as error:
             self._metrics.sync_failures.inc()
-            self._log.fail(f"fsync failed: {error}")
+            self._log.sync_failed(error)
             logger.error("partition stopped folder=%s error=%r", self._log.folder, str(error))
             self._release()
         finally:
@@ -95,21 +96,25 @@ class GroupCommit:
         self._log.finish_sync(job)
 
     async def _save_checkpoint(self) -> None:
-        waiting, self._checkpoints = self._checkpoints, []
+        waiting = list(self._checkpoints)
+        job = self._log.begin_checkpoint()
+        await self._threads.run(job.sync.run)
+        error: StorageError | None = None
         try:
-            job = self._log.begin_checkpoint()
-            await self._threads.run(job.run)
+            await self._threads.run(job.save)
             self._log.finish_checkpoint(job)
-        except BaseException:
-            self._checkpoints = waiting + self._checkpoints  # told by _release
-            raise
-        _settle(waiting, None)
+        except (
+            OSError
+        ) as failure:  # a full disk, say: the data is durable and the older checkpoint still true
+            self._log.abandon_checkpoint(job)
+            error = StorageError(f"the checkpoint of {self._log.folder} could not be saved: {failure}")
+        self._checkpoints = self._checkpoints[len(waiting) :]
+        _settle(waiting, error)
 
     def _release(self) -> None:
         """Answer those whose data is durable, and everybody if it never will be."""
         if self._log.failure is not None:
-            error = StorageError(f"{self._log.folder} could not be written to disk: {self._log.failure}")
-            _settle([future for _, future in self._waiters] + self._checkpoints, error)
+            _settle([future for _, future in self._waiters] + self._checkpoints, self._lost())
             self._waiters, self._checkpoints = [], []
             return
         durable = self._log.durable_end
@@ -117,6 +122,12 @@ class GroupCommit:
         self._waiters = [
             (end, future) for end, future in self._waiters if end > durable and not future.done()
         ]
+
+    def _lost(self) -> StorageError:
+        return StorageError(
+            f"{self._log.folder} could not be written to disk: {self._log.failure}; "
+            "whether the messages survive a restart is not known"
+        )
 
     def _refuse_if_failed(self) -> None:
         if self._log.failure is not None:

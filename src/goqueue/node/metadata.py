@@ -42,7 +42,6 @@ class Metadata:
         disk.sync_dir("")
         (self._partition,) = await opener.open(METADATA_TOPIC, 1, _SETTINGS)
         await self._replay()
-        await self._partition.lead()
 
     async def _replay(self) -> None:
         log = self.partition.log
@@ -59,6 +58,7 @@ class Metadata:
     async def execute(self, command: Command) -> list[Event]:
         """The events that came of it, durable and applied."""
         async with self._turn:
+            await self.partition.lead()  # not at the start: a node must come up on a full disk, to be read
             now_ms = self._clock.now_ms()
             events = self.catalog.decide(command, now_ms)
             batch = build_batch([NewRecord(None, encode_event(event)) for event in events], now_ms)

@@ -64,13 +64,17 @@ class PartitionOpener:
             self._metrics.damage.inc()
             logger.error("damage found topic=%s partition=%d detail=%r", topic, index, damage)
         commit = GroupCommit(log, self._threads, self._metrics, self._spawn, timeout_ms=self._sync_timeout_ms)
-        return Partition(
+        partition = Partition(
             topic,
             index,
             log,
             state,
+            damage=report.damage,
             commit=commit,
             threads=self._threads,
             metrics=self._metrics,
             on_write=self._on_write,
         )
+        if not log.is_durable:  # after kill -9 the promise of `acks=leader` still stands
+            self._on_write(partition)
+        return partition

@@ -58,6 +58,7 @@ class Partition:
         log: PartitionLog,
         producers: ProducerState,
         *,
+        damage: list[str],
         commit: GroupCommit,
         threads: Threads,
         metrics: Metrics,
@@ -74,6 +75,7 @@ class Partition:
         self._parked: list[asyncio.Future[None]] = []
         self._leading: asyncio.Future[None] | None = None
         self._damage_seen: set[int] = set()
+        self.damage = damage
         self.is_led = False
         self.is_deleted = False
         log.advance_high_watermark(log.end)  # alone, whatever is in the log is replicated everywhere

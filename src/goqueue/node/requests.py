@@ -61,6 +61,7 @@ class PartitionFacts(Struct, frozen=True):
     high_watermark: int
     size_bytes: int
     failure: str | None  # why it takes no writes, if it does not
+    damage: list[str]  # what recovery found damaged and kept
 
 
 class TopicFacts(Struct, frozen=True):

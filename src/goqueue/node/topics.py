@@ -180,6 +180,7 @@ class Topics:
             high_watermark=log.high_watermark,
             size_bytes=log.size_bytes,
             failure=log.failure,
+            damage=list(partition.damage),
         )
 
     def _count(self) -> None:

@@ -134,6 +134,13 @@ class SimDisk:
         if self.capacity_bytes is not None:
             self.capacity_bytes += count
 
+    def calm(self) -> None:
+        """Take back every fault that was asked for and has not struck."""
+        self._faults.clear()
+        self._slow_s.clear()
+        self._crash_countdown = 0
+        self.capacity_bytes = None
+
     def flip_bit(self, path: str, bit: int) -> Flip:
         self.platter.durable_files()[path].flip(bit)
         return Flip(path, bit)

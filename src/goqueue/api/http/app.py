@@ -1,0 +1,88 @@
+"""The REST API as an ASGI application: finds the route, decodes, calls, encodes, and turns errors into answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from goqueue.api.http.asgi import ClientGone, Event, Receive, Send, read_body, send_bytes, send_json
+from goqueue.api.http.call import Call, NoBody, Reply
+from goqueue.api.http.decoding import decode
+from goqueue.api.http.errors import ENCODER, InternalError, send_error
+from goqueue.api.http.openapi import build_document
+from goqueue.api.http.publish import publish
+from goqueue.api.http.query import read_query
+from goqueue.api.http.read import read
+from goqueue.api.http.route import AnyRoute, Direct, Router, split_path
+from goqueue.api.http.routes import ROUTES
+from goqueue.model.errors import GoQueueError
+from goqueue.node.clock import Clock
+from goqueue.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+_NO_BODY = NoBody()
+
+
+class RestApi:
+    def __init__(self, node: Node, clock: Clock) -> None:
+        self._node = node
+        self._clock = clock
+        self._router = Router(ROUTES)
+        self._document = build_document(ROUTES, node.config)
+        self._decoders: dict[tuple[str, str], msgspec.json.Decoder[Struct]] = {
+            (route.method, route.path): msgspec.json.Decoder(route.body)
+            for route in ROUTES
+            if route.body is not NoBody
+        }
+
+    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
+        try:
+            await self._answer(scope, receive, send)
+        except GoQueueError as error:
+            await send_error(send, error)
+        except ClientGone:
+            pass
+        except Exception:  # the last place where a bug can still become an answer
+            logger.exception("request failed method=%s path=%r", scope["method"], scope["path"])
+            await send_error(send, InternalError())
+
+    async def _answer(self, scope: Event, receive: Receive, send: Send) -> None:
+        method: str = scope["method"]
+        segments = split_path(scope["raw_path"])
+        # The two routes that carry the messages skip the router; it has them too, for their other methods.
+        match segments:
+            case ["topics", topic, "messages"] if method == "POST":
+                await publish(self._node, {"topic": topic}, scope, receive, send)
+            case ["topics", topic, "partitions", partition, "messages"] if method == "GET":
+                await read(self._node, {"topic": topic, "partition": partition}, scope, receive, send)
+            case _:
+                route, path = self._router.find(method, segments)
+                await self._dispatch(route, path, scope, receive, send)
+
+    async def _dispatch(
+        self, route: AnyRoute, path: Mapping[str, str], scope: Event, receive: Receive, send: Send
+    ) -> None:
+        if isinstance(route.endpoint, Direct):
+            await route.endpoint.run(self._node, path, scope, receive, send)
+            return
+        query = read_query(scope["query_string"], route.query)
+        body = await self._body(route, scope, receive)
+        answer = await route.endpoint(Call(self._node, self._clock, self._document, path, query, body))
+        if not isinstance(answer, Reply):
+            await send_json(send, route.status, ENCODER.encode(answer))
+        elif isinstance(answer.body, bytes):
+            content_type = (b"content-type", answer.content_type.encode())
+            await send_bytes(send, answer.status, answer.body, [content_type])
+        else:
+            await send_json(send, answer.status, ENCODER.encode(answer.body))
+
+    async def _body(self, route: AnyRoute, scope: Event, receive: Receive) -> Struct:
+        decoder = self._decoders.get((route.method, route.path))
+        if decoder is None:
+            return _NO_BODY
+        data = await read_body(scope, receive, self._node.config.limits.request_bytes_max)
+        return decode(decoder, data)

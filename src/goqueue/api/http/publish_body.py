@@ -1,0 +1,149 @@
+"""The body of a publish request, and its messages as the node takes them.
+
+Almost all messages are a key and a value in text. Those are decoded into a struct of only these fields, whose
+decoder refuses anything else at the first message that has more; then the full struct reads the body again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from goqueue.api.http.decoding import decode
+from goqueue.model.acks import Acks
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.record import Header, NewRecord, Producer
+from goqueue.node.requests import NewMessage
+
+_BASE64 = {"pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"}
+_INT_MAX = 2**31 - 1
+
+Base64 = Annotated[bytes, Meta(extra_json_schema=_BASE64)]
+PartitionIndex = Annotated[int, Meta(ge=0, le=_INT_MAX)]
+
+
+class PlainMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    value: str
+    key: str | None = None
+    partition: PartitionIndex | None = None
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Exactly one of `value` and `value_base64`, and at most one of `key` and `key_base64`. A value of null is a
+    tombstone. A header may occur several times: give it a list."""
+
+    value: str | UnsetType | None = UNSET
+    value_base64: Base64 | UnsetType = UNSET
+    key: str | UnsetType | None = UNSET
+    key_base64: Base64 | UnsetType = UNSET
+    headers: dict[str, str | list[str | None] | None] = {}
+    headers_base64: dict[str, Base64 | list[Base64 | None] | None] = {}
+    partition: PartitionIndex | None = None
+
+
+class _Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    acks: Annotated[
+        Acks,
+        Meta(
+            description="When the answer is sent. all (the default): on every in-sync replica and fsynced. leader: in the "
+            "leader's log, flushed to disk within a second. none: at once."
+        ),
+    ] = Acks.ALL
+    producer_id: Annotated[int, Meta(ge=0, le=2**63 - 1)] | UnsetType = UNSET
+    epoch: Annotated[int, Meta(ge=0, le=2**15 - 1)] | UnsetType = UNSET
+    sequence: (
+        Annotated[int, Meta(ge=0, le=_INT_MAX, description="Of the first message, in its partition.")]
+        | UnsetType
+    ) = UNSET
+
+
+class PlainPublish(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    messages: Annotated[list[PlainMessage], Meta(min_length=1)]
+
+
+class Publish(_Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`producer_id`, `epoch` and `sequence` make a retry harmless: all three or none, and then all messages must
+    go to one partition."""
+
+    messages: Annotated[list[Message], Meta(min_length=1)]
+
+
+_plain_decoder = msgspec.json.Decoder(PlainPublish)
+_decoder = msgspec.json.Decoder(Publish)
+
+
+def read_publish(body: bytes) -> tuple[Sequence[NewMessage], Acks, Producer | None]:
+    """The request's messages, in order, and how they are to be stored."""
+    try:
+        plain = _plain_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _read_full(body)
+    messages = [
+        NewMessage(
+            NewRecord(None if message.key is None else message.key.encode(), message.value.encode()),
+            message.partition,
+        )
+        for message in plain.messages
+    ]
+    return messages, plain.acks, _producer(plain)
+
+
+def _read_full(body: bytes) -> tuple[Sequence[NewMessage], Acks, Producer | None]:
+    request = decode(_decoder, body)
+    messages = [
+        NewMessage(
+            NewRecord(
+                _key(message, at), _value(message, at), _headers(message) if _has_headers(message) else ()
+            ),
+            message.partition,
+        )
+        for at, message in enumerate(request.messages)
+    ]
+    return messages, request.acks, _producer(request)
+
+
+def _producer(request: _Options) -> Producer | None:
+    id, epoch, sequence = request.producer_id, request.epoch, request.sequence
+    if isinstance(id, int) and isinstance(epoch, int) and isinstance(sequence, int):
+        return Producer(id, epoch, sequence)
+    if id is epoch is sequence:
+        return None
+    raise InvalidRequest("give producer_id, epoch and sequence together, or none of them")
+
+
+def _key(message: Message, at: int) -> bytes | None:
+    if isinstance(message.key_base64, bytes):
+        if message.key is not UNSET:
+            raise InvalidRequest(
+                f"$.messages[{at}] has key and key_base64; give one of them", path=f"$.messages[{at}]"
+            )
+        return message.key_base64
+    return message.key.encode() if isinstance(message.key, str) else None
+
+
+def _value(message: Message, at: int) -> bytes | None:
+    has_text = message.value is not UNSET
+    if has_text is isinstance(message.value_base64, bytes):
+        found = "both value and value_base64" if has_text else "neither value nor value_base64"
+        raise InvalidRequest(f"$.messages[{at}] has {found}; give one of them", path=f"$.messages[{at}]")
+    if isinstance(message.value_base64, bytes):
+        return message.value_base64
+    return message.value.encode() if isinstance(message.value, str) else None
+
+
+def _has_headers(message: Message) -> bool:
+    return bool(message.headers or message.headers_base64)
+
+
+def _headers(message: Message) -> tuple[Header, ...]:
+    headers: list[Header] = []
+    for name, texts in message.headers.items():
+        for text in texts if isinstance(texts, list) else (texts,):
+            headers.append((name, None if text is None else text.encode()))
+    for name, contents in message.headers_base64.items():
+        for content in contents if isinstance(contents, list) else (contents,):
+            headers.append((name, content))
+    return tuple(headers)

@@ -1,0 +1,122 @@
+"""What a route is, and how a path finds one.
+
+Paths are matched segment by segment in nested dicts. Each segment is percent-decoded once and never split again,
+so an encoded separator stays inside the name it was sent in and is refused by the name check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
+
+from goqueue.api.http.asgi import JSON, Event, Receive, Send
+from goqueue.api.http.call import Call, Reply
+from goqueue.api.http.errors import Error, WrongMethod
+from goqueue.model.errors import Code, RouteNotFound
+from goqueue.node.node import Node
+
+Q = TypeVar("Q", bound=Struct)
+B = TypeVar("B", bound=Struct)
+A = TypeVar("A")
+
+Endpoint = Callable[[Call[Q, B]], Awaitable[A | Reply]]
+Exchange = Callable[[Node, Mapping[str, str], Event, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """An endpoint that decodes and sends by itself; the route's types then only describe what it does."""
+
+    run: Exchange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route(Generic[Q, B, A]):
+    method: str
+    path: str
+    summary: str
+    endpoint: Endpoint[Q, B, A] | Direct
+    query: type[Q]
+    body: type[B]
+    answer: type[A] | None  # None: text, or a document with a schema of its own
+    errors: tuple[Code, ...] = ()
+    status: int = 200
+    error: type[Struct] = Error
+    more_answers: Mapping[int, type[Struct]] = field(default_factory=dict)
+    media_type: str = JSON
+    description: str = ""
+
+
+AnyRoute = Route[Any, Any, Any]  # each route has types of its own; the table holds all of them
+
+_PREFIX = b"/v1"
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a path may end or go on. A literal segment wins over a parameter."""
+
+    literals: dict[str, _Place] = field(default_factory=dict)
+    parameter: _Place | None = None
+    name: str = ""  # of the parameter
+    routes: dict[str, AnyRoute] = field(default_factory=dict)
+
+
+class Router:
+    def __init__(self, routes: tuple[AnyRoute, ...]) -> None:
+        self._root = _Place()
+        for route in routes:
+            self._add(route)
+
+    def find(self, method: str, segments: list[str]) -> tuple[AnyRoute, dict[str, str]]:
+        """The route and the path parameters; HEAD finds the route of GET."""
+        place = self._root
+        parameters: dict[str, str] = {}
+        for segment in segments:
+            following = place.literals.get(segment)
+            if following is None:
+                following = place.parameter
+                if following is None:
+                    raise _not_found(segments)
+                parameters[place.name] = segment
+            place = following
+        if not place.routes:
+            raise _not_found(segments)
+        route = place.routes.get("GET" if method == "HEAD" else method)
+        if route is None:
+            raise WrongMethod(method, _allowed(place))
+        return route, parameters
+
+    def _add(self, route: AnyRoute) -> None:
+        place = self._root
+        for segment in route.path.strip("/").split("/"):
+            if segment.startswith("{"):
+                place.name = segment.strip("{}")
+                place.parameter = place.parameter or _Place()
+                place = place.parameter
+            else:
+                place = place.literals.setdefault(segment, _Place())
+        place.routes[route.method] = route
+
+
+def split_path(raw_path: bytes) -> list[str]:
+    """The decoded segments of a path. Bytes that are not UTF-8 become U+FFFD, which no name may hold."""
+    if raw_path.startswith(_PREFIX) and raw_path[len(_PREFIX) : len(_PREFIX) + 1] in (b"/", b""):
+        raw_path = raw_path[len(_PREFIX) :]
+    segments = raw_path.split(b"/")[1:]
+    if b"%" in raw_path:
+        segments = [unquote_to_bytes(segment) for segment in segments]
+    return [segment.decode(errors="replace") for segment in segments]
+
+
+def _allowed(place: _Place) -> list[str]:
+    return sorted([*place.routes, *(["HEAD"] if "GET" in place.routes else [])])
+
+
+def _not_found(segments: list[str]) -> RouteNotFound:
+    path = "/" + "/".join(segments)
+    return RouteNotFound(f"there is nothing at {path!r}; GET /openapi.json lists what there is", path=path)

@@ -1,0 +1,122 @@
+"""The topic routes."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, UnsetType
+
+from goqueue.api.http.call import Call, NoBody
+from goqueue.api.http.query import NoQuery
+from goqueue.api.http.topic_bodies import (
+    NewTopic,
+    OffsetRange,
+    PartitionDescription,
+    PartitionList,
+    SettingValue,
+    TopicChanges,
+    TopicDeleted,
+    TopicDescription,
+    TopicList,
+    TopicSummary,
+)
+from goqueue.model.duration import format_instant
+from goqueue.model.errors import InvalidRequest
+from goqueue.model.settings import HOUR_MS, UNLIMITED
+from goqueue.node.node import Node
+from goqueue.node.requests import PartitionFacts, TopicFacts
+
+
+async def create_topic(call: Call[NoQuery, NewTopic]) -> TopicSummary:
+    new = call.body
+    if new.replication_factor not in (UNSET, 1):
+        raise InvalidRequest(
+            f"replication_factor is {new.replication_factor}, but this broker is one node: only 1 is possible",
+            replication_factor=new.replication_factor,
+        )
+    count = None if isinstance(new.num_partitions, UnsetType) else new.num_partitions
+    facts = await call.node.topics.create(new.name, partition_count=count, overrides=_overrides(new))
+    return _summary(facts)
+
+
+async def list_topics(call: Call[NoQuery, NoBody]) -> TopicList:
+    return TopicList([_summary(facts) for facts in call.node.topics.list()])
+
+
+async def describe_topic(call: Call[NoQuery, NoBody]) -> TopicDescription:
+    return _description(call.node, call.node.topics.get(call.path["topic"]))
+
+
+async def alter_topic(call: Call[NoQuery, TopicChanges]) -> TopicDescription:
+    changes = {
+        name: None if value is None else setting_text(value) for name, value in call.body.config.items()
+    }
+    return _description(call.node, await call.node.topics.alter(call.path["topic"], changes))
+
+
+async def delete_topic(call: Call[NoQuery, NoBody]) -> TopicDeleted:
+    name = call.path["topic"]
+    await call.node.topics.delete(name)
+    return TopicDeleted(name, True)
+
+
+async def list_partitions(call: Call[NoQuery, NoBody]) -> PartitionList:
+    return PartitionList([_partition(facts) for facts in call.node.topics.partitions(call.path["topic"])])
+
+
+def setting_text(value: SettingValue) -> str:
+    """A JSON value as settings are stored: text, as in Kafka."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _overrides(new: NewTopic) -> dict[str, str]:
+    """All settings of a new topic under their own names, none of them given in two ways."""
+    overrides = {name: setting_text(value) for name, value in new.config.items()}
+    short = {}
+    if not isinstance(new.retention_hours, UnsetType):
+        hours = new.retention_hours
+        short["retention.ms"] = str(UNLIMITED if hours == UNLIMITED else hours * HOUR_MS)
+    if not isinstance(new.retention_bytes, UnsetType):
+        short["retention.bytes"] = str(new.retention_bytes)
+    for name in short:
+        if name in overrides:
+            raise InvalidRequest(
+                f"{name} is given twice: in config and as {'retention_hours' if name.endswith('ms') else 'retention_bytes'}",
+                setting=name,
+            )
+    return overrides | short
+
+
+def _summary(facts: TopicFacts) -> TopicSummary:
+    return TopicSummary(facts.name, facts.partition_count, format_instant(facts.created_ms))
+
+
+def _description(node: Node, facts: TopicFacts) -> TopicDescription:
+    partitions = node.topics.partitions(facts.name)
+    return TopicDescription(
+        name=facts.name,
+        partitions=facts.partition_count,
+        created=format_instant(facts.created_ms),
+        total_messages=sum(partition.latest - partition.earliest for partition in partitions),
+        total_size_bytes=sum(partition.size_bytes for partition in partitions),
+        partition_offsets={str(one.partition): OffsetRange(one.earliest, one.latest) for one in partitions},
+        config=facts.settings,
+        overrides=facts.overrides,
+    )
+
+
+def _partition(facts: PartitionFacts) -> PartitionDescription:
+    return PartitionDescription(
+        partition=facts.partition,
+        leader=facts.leader,
+        replicas=facts.replicas,
+        isr=facts.in_sync,
+        epoch=facts.leader_epoch,
+        earliest=facts.earliest,
+        high_watermark=facts.high_watermark,
+        size_bytes=facts.size_bytes,
+        failure=facts.failure,
+        damage=facts.damage,
+    )

@@ -1,0 +1,116 @@
+"""`goqueue topic`: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from goqueue.cli.options import OutputOption, UrlOption, YesOption, confirm, parse_pairs
+from goqueue.cli.output import Output, show
+from goqueue.client.rest import RestClient
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Create, look at, change and delete topics."
+)
+
+NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A setting, such as retention.ms=60000."),
+]
+
+
+@app.command()
+def create(
+    name: NameArgument,
+    partitions: Annotated[int | None, typer.Option("--partitions", "-p", min=1, help="How many.")] = None,
+    config: ConfigOption = None,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Create a topic."""
+    settings = parse_pairs(config or [], "setting")
+    with RestClient(url) as client:
+        created = client.create_topic(name, partition_count=partitions, config=settings)
+    show(created, output, rows=[(f"created {created.name} with {created.partitions} partitions",)])
+
+
+@app.command("list")
+def list_topics(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
+    """List all topics."""
+    with RestClient(url) as client:
+        topics = client.topics()
+    rows = [(topic.name, topic.partitions, topic.created) for topic in topics]
+    show(topics, output, headings=("topic", "partitions", "created"), rows=rows)
+
+
+@app.command()
+def describe(name: NameArgument, url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
+    """Show a topic's settings and partitions."""
+    with RestClient(url) as client:
+        topic, partitions = client.topic(name), client.partitions(name)
+    if output is not Output.TABLE:
+        show({"topic": topic, "partitions": partitions}, output)
+        return
+    facts = {
+        "topic": topic.name,
+        "created": topic.created,
+        "messages": topic.total_messages,
+        "bytes": topic.total_size_bytes,
+    }
+    show(topic, output, rows=facts.items())
+    print()
+    headings = ("partition", "leader", "in sync", "epoch", "earliest", "high watermark", "bytes", "failure")
+    rows = [
+        (
+            p.partition,
+            p.leader,
+            ",".join(p.isr),
+            p.epoch,
+            p.earliest,
+            p.high_watermark,
+            p.size_bytes,
+            p.failure,
+        )
+        for p in partitions
+    ]
+    show(partitions, output, headings=headings, rows=rows)
+    print()
+    settings = [
+        (name, value, "topic" if name in topic.overrides else "default")
+        for name, value in topic.config.items()
+    ]
+    show(topic.config, output, headings=("setting", "value", "set by"), rows=settings)
+
+
+@app.command()
+def alter(
+    name: NameArgument,
+    config: ConfigOption = None,
+    unset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Return a setting to its default.")
+    ] = None,
+    yes: YesOption = False,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change a topic's settings."""
+    changes: dict[str, str | None] = {**parse_pairs(config or [], "setting"), **dict.fromkeys(unset or [])}
+    if not changes:
+        raise typer.BadParameter("nothing to change; give --config NAME=VALUE or --unset NAME")
+    confirm(f"Change {', '.join(changes)} of topic {name}?", is_confirmed=yes)
+    with RestClient(url) as client:
+        client.alter_topic(name, changes)
+    show({"altered": name}, output, rows=[(f"altered {name}",)])
+
+
+@app.command()
+def delete(
+    name: NameArgument, yes: YesOption = False, url: UrlOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """Delete a topic and all its messages."""
+    confirm(f"Delete topic {name} and all its messages?", is_confirmed=yes)
+    with RestClient(url) as client:
+        client.delete_topic(name)
+    show({"deleted": name}, output, rows=[(f"deleted {name}",)])

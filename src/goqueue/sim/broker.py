@@ -1,0 +1,106 @@
+"""A whole broker as a simulated process: node and HTTP server over the simulated disk and network."""
+
+from __future__ import annotations
+
+import asyncio
+
+from goqueue.api.http.app import RestApi
+from goqueue.api.http.server import HttpServer
+from goqueue.model.limits import Limits
+from goqueue.node.config import DiskConfig, LogConfig, NodeConfig
+from goqueue.node.node import Node
+from goqueue.sim.disk import SimDisk
+from goqueue.sim.loop import SimLoop
+from goqueue.sim.process import Process
+
+HOST = "broker"
+PORT = 8080
+_EPOCH_MS = 1_700_000_000_000
+_START_TIMEOUT_S = 120.0
+_STOP_GRACE_S = 5.0
+
+CONFIG = NodeConfig(
+    node_id=HOST,
+    limits=Limits(),
+    disk=DiskConfig(),
+    log=LogConfig(checkpoint_interval_ms=3_000, cleanup_interval_ms=2_000, sync_timeout_ms=10_000),
+)
+
+
+class SimClock:
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return _EPOCH_MS + int(self._loop.time() * 1_000)
+
+
+class SimBroker:
+    """Lives of one broker, one after another, on one disk."""
+
+    def __init__(self, loop: SimLoop, disk: SimDisk) -> None:
+        self._loop = loop
+        self._disk = disk
+        self._process: Process | None = None
+        self._stop_asked = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> bool:
+        """Begin a life; False if it died before it was ready."""
+        process = self._process = Process(self._loop, HOST, self._disk)
+        ready = asyncio.Event()
+        self._stop_asked = asyncio.Event()
+        self._running = process.spawn(self._serve(process, ready, self._stop_asked))
+        waits = [
+            asyncio.ensure_future(ready.wait()),
+            asyncio.ensure_future(process.died.wait()),
+            self._running,
+        ]
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits[:2]:
+                wait.cancel()
+        if ready.is_set() and process.is_alive:
+            return True
+        await self.crash(power_cut=False)
+        return False
+
+    async def _serve(self, process: Process, ready: asyncio.Event, stop_asked: asyncio.Event) -> None:
+        clock = SimClock(self._loop)
+        node = Node(CONFIG, process.disk, clock)
+        try:
+            await node.start()
+            server = HttpServer(RestApi(node, clock), host=HOST, port=PORT, connection_count_max=100)
+            await server.start()
+            ready.set()
+            await stop_asked.wait()
+            await node.drain()
+            await server.stop(_STOP_GRACE_S)
+            await node.stop()
+        except OSError:
+            return  # the disk failed, or the power: this life is over
+
+    async def survives(self, seconds: float) -> bool:
+        """Let it run for a while; False if its power was cut in between."""
+        if self._process is None:
+            return False
+        try:
+            async with asyncio.timeout(seconds):
+                await self._process.died.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    async def stop(self) -> None:
+        """A clean stop, as SIGTERM asks for."""
+        self._stop_asked.set()
+        if self._running is not None:
+            await asyncio.wait([self._running])
+        await self.crash(power_cut=False)
+
+    async def crash(self, *, power_cut: bool) -> None:
+        if self._process is not None:
+            await self._process.crash(power_cut=power_cut)
+            self._process = None
