@@ -24,6 +24,7 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recovery_offset: int
     recovery_segment: int
     recovery_position: int
+    recovery_max_timestamp: int  # of the records in that segment before that position
     epoch_latest: int
     epochs: list[tuple[int, int]]
     owner: msgspec.Raw  # the state that the log's owner wants back, as of the recovery offset

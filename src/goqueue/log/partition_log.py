@@ -153,6 +153,11 @@ class PartitionLog:
         return self._segments
 
     @property
+    def has_unsaved_segments(self) -> bool:
+        """Whether a segment was sealed since the last checkpoint."""
+        return bool(self._unsaved)
+
+    @property
     def is_durable(self) -> bool:
         return self.durable_end == self.end and not self._names_changed
 
@@ -322,6 +327,7 @@ class PartitionLog:
             recovery_offset=self.end,
             recovery_segment=self._segments[-1].base_offset if self._segments else self.log_start,
             recovery_position=self._segments[-1].size if self._segments else 0,
+            recovery_max_timestamp=self._segments[-1].max_timestamp if self._segments else -1,
             epoch_latest=self.epochs.latest,
             epochs=self.epochs.entries(),
             owner=self._owner.snapshot(),
@@ -358,7 +364,8 @@ class PartitionLog:
         gone = [segment for segment in self._segments[:-1] if segment.end_offset <= offset]
         self._segments = self._segments[len(gone) :]
         self._unsaved = [segment for segment in self._unsaved if segment not in gone]
-        self._unsynced = [segment for segment in self._unsynced if segment not in gone]
+        # They stay among the unsynced: until a checkpoint says that they are gone, recovery needs them whole, or it
+        # would take what follows them for never written.
         self._removed += [segment.prefix for segment in gone]
 
     def replace_segments(self, old: tuple[Segment, ...], new: Segment) -> None:

@@ -104,6 +104,7 @@ def _from_the_beginning(log: PartitionLog, offset: int) -> Checkpoint:
         recovery_offset=first,
         recovery_segment=first,
         recovery_position=0,
+        recovery_max_timestamp=-1,
         epoch_latest=epochs.latest,
         epochs=epochs.entries(),
         owner=NO_STATE,
@@ -256,7 +257,12 @@ class _Recovery:
         index = load_index(self._disk, segment.prefix, segment.base_offset, interval_bytes)
         if index is not None:
             index.cut(checkpoint.recovery_offset, checkpoint.recovery_position)
-        if index is None or index.last_time() is None or not segment.matches(index):
+        is_true = (
+            index is not None
+            and index.max_timestamp == checkpoint.recovery_max_timestamp
+            and segment.matches(index)
+        )
+        if index is None or not is_true:
             self._report.notes.append(f"the index of {segment.path} is missing or wrong; rebuilding it")
             return 0, segment.base_offset, fresh
         first = segment.file().read(0, HEADER_BYTES)
@@ -321,7 +327,7 @@ class _Recovery:
             if error.errno not in NO_SPACE:
                 raise
             # A full disk must not keep the broker down, and what is cut was never durable.
-            self._report.notes.append(f"{path} could not be kept: {error}")
+            self._report.damage.append(f"{path} could not be kept: {error}")
             return
         while folder:
             self._disk.sync_dir(folder)

@@ -134,6 +134,9 @@ class Segment:
         )
         taken = scanner.take(position, base, end=end, bytes_max=bytes_max)
         if not taken:
+            position, base = self._find_by_checksums(offset)
+            taken = scanner.take(position, base, end=end, bytes_max=bytes_max)
+        if not taken:
             raise self._corrupt(position, base)
         self._hint(taken[-1].header.end_offset, taken[-1].position + taken[-1].header.size)
         return taken
@@ -167,11 +170,29 @@ class Segment:
         hinted = self._hints.get(offset)
         if hinted is not None:
             return hinted, offset
+        by_headers = self._walk_to(offset, check_crc=False, cached_only=cached_only)
+        return by_headers or self._find_by_checksums(offset)
+
+    def _find_by_checksums(self, offset: int) -> tuple[int, int]:
+        """As `_find` where a header on the way lies about its length or its offsets; DataCorrupt if the offset is in
+        the damage itself."""
+        found = self._walk_to(offset, check_crc=True, cached_only=False)
+        if found is None:
+            raise DataCorrupt(
+                start=offset,
+                end=self.end_offset,
+                file=self.path,
+                position=self.size,
+                reason="the file ends early",
+            )
+        return found
+
+    def _walk_to(self, offset: int, *, check_crc: bool, cached_only: bool) -> tuple[int, int] | None:
         position, expected = self._batch_start(offset)
         scanner = Scanner(
             self.file(),
             self.size,
-            check_crc=False,
+            check_crc=check_crc,
             window_bytes=_HEADER_WINDOW_BYTES,
             epoch_of=self._epoch_of,
             cached_only=cached_only,
@@ -180,15 +201,11 @@ class Segment:
             if isinstance(item, Found):
                 if item.header.end_offset > offset:
                     return item.position, item.header.base_offset
+            elif not check_crc:
+                return None
             elif item.end is None or offset < item.end:
                 raise self._as_error(item)
-        raise DataCorrupt(
-            start=offset,
-            end=self.end_offset,
-            file=self.path,
-            position=self.size,
-            reason="the file ends early",
-        )
+        return None
 
     def _batch_start(self, offset: int) -> tuple[int, int]:
         """A position at or before the batch that holds `offset`, and the base offset there."""
@@ -217,7 +234,7 @@ class Segment:
         searched and what is deleted, so it is checked before it is believed."""
         last, last_time = index.last_entry(), index.last_time()
         if last_time is None:
-            return self.size == 0
+            return last is None and self.size == 0
         if last is not None and self._header_at(last) is None:
             return False
         before, self._index = self._index, index
@@ -246,7 +263,7 @@ class Segment:
     def _rebuilt_index(self) -> SegmentIndex:
         index = SegmentIndex(self.base_offset, self.interval_bytes)
         if self.size:
-            for item in self.scan(0, self.base_offset, check_crc=False):
+            for item in self.scan(0, self.base_offset, check_crc=True):
                 if isinstance(item, Found):
                     index.note(item.header, item.position)
         index.seal()

@@ -32,7 +32,12 @@ class GroupCommit:
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._checkpoints: list[asyncio.Future[None]] = []
         self._is_requested = False
+        self._is_checkpoint_requested = False
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def folder(self) -> str:
+        return self._log.folder
 
     async def wait(self, end: int) -> None:
         """Until everything before offset `end` is on disk. An error or a time-out means: not known to be."""
@@ -66,6 +71,11 @@ class GroupCommit:
         self.request()
         await future
 
+    def request_checkpoint(self) -> None:
+        """As `checkpoint`, without waiting and without an error: one that fails is followed by another."""
+        self._is_checkpoint_requested = True
+        self.request()
+
     async def idle(self) -> None:
         """Until no fsync is under way, so that files may be taken away."""
         while self._task is not None:
@@ -75,7 +85,7 @@ class GroupCommit:
         try:
             while self._log.failure is None and (self._is_requested or self._waiters or self._checkpoints):
                 self._is_requested = False
-                if self._checkpoints:
+                if self._checkpoints or self._is_checkpoint_requested:
                     await self._save_checkpoint()
                 else:
                     await self._sync()
@@ -96,6 +106,7 @@ class GroupCommit:
         self._log.finish_sync(job)
 
     async def _save_checkpoint(self) -> None:
+        self._is_checkpoint_requested = False
         waiting = list(self._checkpoints)
         job = self._log.begin_checkpoint()
         await self._threads.run(job.sync.run)

@@ -57,7 +57,11 @@ class Housekeeping:
             await asyncio.sleep(self._config.log.flush_interval_ms / 2_000)
             unflushed, self._unflushed = self._unflushed, {}
             for partition in unflushed:
-                if not partition.is_deleted and not partition.log.is_durable:
+                if partition.is_deleted:
+                    continue
+                if partition.log.has_unsaved_segments:  # so that a start never has to scan a sealed segment
+                    partition.commit.request_checkpoint()
+                elif not partition.log.is_durable:
                     partition.commit.request()
 
     async def save_checkpoints(self) -> None:

@@ -93,12 +93,14 @@ class SimBroker:
             return True
         return False
 
-    async def stop(self) -> None:
-        """A clean stop, as SIGTERM asks for."""
+    async def stop(self) -> bool:
+        """A clean stop, as SIGTERM asks for; False if the power was cut before it was done."""
         self._stop_asked.set()
         if self._running is not None:
             await asyncio.wait([self._running])
+        is_clean = self._process is not None and self._process.is_alive
         await self.crash(power_cut=False)
+        return is_clean
 
     async def crash(self, *, power_cut: bool) -> None:
         if self._process is not None:

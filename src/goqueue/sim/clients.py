@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from dataclasses import dataclass
 from random import Random
 from typing import cast
@@ -68,15 +69,15 @@ class SimProducer:
         self._partition = rng.randrange(topic.partition_count)
 
     async def run(self, request_count: int) -> None:
-        for _ in range(request_count):
-            await asyncio.sleep(self._rng.expovariate(8))
-            await self._gate.wait()
-            messages = [self._message() for _ in range(self._rng.randint(1, 5))]
-            if self._is_idempotent:
-                await self._send_until_settled(messages)
-            else:
-                await self._send_once(messages)
-        self._client.close()
+        with closing(self._client):
+            for _ in range(request_count):
+                await asyncio.sleep(self._rng.expovariate(8))
+                await self._gate.wait()
+                messages = [self._message() for _ in range(self._rng.randint(1, 5))]
+                if self._is_idempotent:
+                    await self._send_until_settled(messages)
+                else:
+                    await self._send_once(messages)
 
     def _message(self) -> dict[str, object]:
         self._serial += 1
@@ -162,20 +163,24 @@ class SimReader:
         self._offset = 0
 
     async def run(self) -> None:
-        while True:
-            await self._gate.wait()
-            path = f"/topics/{self._topic}/partitions/{self._partition}/messages"
-            wait_ms = self._rng.choice((0, 200, 2_000))
-            limit = self._rng.choice((1, 7, 100))
-            try:
-                answer = await self._client.request(
+        with closing(self._client):
+            while True:
+                await self._gate.wait()
+                await self._poll()
+                await asyncio.sleep(self._rng.uniform(0.01, 0.3))
+
+    async def _poll(self) -> None:
+        wait_ms = self._rng.choice((0, 200, 2_000))
+        limit = self._rng.choice((1, 7, 100))
+        path = f"/topics/{self._topic}/partitions/{self._partition}/messages"
+        try:
+            self._take(
+                await self._client.request(
                     "GET", f"{path}?offset={self._offset}&limit={limit}&wait={wait_ms}ms"
                 )
-            except NoAnswer:
-                await asyncio.sleep(0.1)
-                continue
-            self._take(answer)
-            await asyncio.sleep(self._rng.uniform(0.01, 0.3))
+            )
+        except NoAnswer:
+            return  # the broker is down or the connection broke; the next poll connects again
 
     def _take(self, answer: Answer) -> None:
         details = cast(dict[str, int], answer.body.get("details", {}))

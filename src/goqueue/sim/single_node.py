@@ -90,6 +90,7 @@ class _Run:
         for task in (*producers, *readers):
             task.cancel()
         await asyncio.gather(*producers, *readers, return_exceptions=True)
+        self._client.close()
         await self._broker.crash(power_cut=False)
         history = self._history
         return Outcome(
@@ -144,8 +145,8 @@ class _Run:
     async def _end(self, *, is_up: bool) -> str:
         if is_up:
             how = self._rng.choice(("kill", "power", "power", "clean"))
-            if how == "clean":
-                await self._broker.stop()
+            if how == "clean" and not await self._broker.stop():
+                how = "cut"
         else:  # the power was cut in the middle of a disk operation
             how = "cut"
         if how in ("cut", "power"):

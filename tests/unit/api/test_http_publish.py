@@ -107,6 +107,11 @@ def test_a_mixed_batch_keeps_its_order() -> None:
     assert [one.record.value for one in recorded(body).messages] == [b"0", None, b"2", b"3"]
 
 
+def test_a_whole_number_may_be_written_with_a_fraction_of_zero() -> None:
+    assert message(value="v", partition=2.0) == NewMessage(NewRecord(None, b"v"), 2)
+    assert message(value_base64=encoded(b"v"), partition=2.0).partition == 2
+
+
 def test_acks_are_all_unless_said_otherwise() -> None:
     messages = [{"value": "v"}]
     assert recorded({"messages": messages}).acks is Acks.ALL

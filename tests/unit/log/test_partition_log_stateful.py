@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from goqueue.core.producer import Appended, Duplicate, Fresh, ProducerTable
-from goqueue.log.batch import read_header
+from goqueue.log.batch import ATTRIBUTE_DELETE_HORIZON, BatchHeader, decode_batch, read_header
 from goqueue.log.compaction import compact, plan_compaction
 from goqueue.log.compression import Codec
 from goqueue.log.recovery import truncate_log
+from goqueue.log.scan import Found
 from goqueue.log.retention import is_active_expired, retention_start
-from goqueue.model.errors import OffsetOutOfRange, StorageError
+from goqueue.model.errors import DataCorrupt, OffsetOutOfRange, StorageError
 from goqueue.model.record import Producer, StoredRecord
 from goqueue.sim.disk import PowerLost
 from tests.support.logs import FOLDER, LogOnDisk, Timed, appended, read_all, small_settings, timed_batch
@@ -197,7 +198,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.batches)
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:
-        ends = [end for base, end, _ in self.batches if end >= self.log_start] or [self.end]
+        ends = [end for end in self.batch_ends() if end >= self.log_start] or [self.end]
         offset = ends[int(part * (len(ends) - 1))]
         watermark = min(self.disk.log.high_watermark, offset)
         truncate_log(self.disk.log, self.disk.mount, self.disk.owner, offset)
@@ -205,30 +206,31 @@ class LogMachine(RuleBasedStateMachine):
         self.disk.is_led = False
         self.forget_from(offset, self.disk.log.end)
         self.log_start_saved = min(self.log_start_saved, offset)
-        self.expect_producers(self.events)
-        self.events = self.disk.owner.table.events()
+        self.expect_producers()
 
     def forget_from(self, offset: int, end: int) -> None:
         assert end == offset
         self.end = end
         self.stored = {at: record for at, record in self.stored.items() if at < end}
         self.batches = [batch for batch in self.batches if batch.end <= end]
-        self.events = [event for event in self.events if event.base_offset < end]
+        self.adopt_events([event for event in self.events if event.base_offset < end])
         self.horizons = {at: horizon for at, horizon in self.horizons.items() if at < end}
-        self.sequences = {
-            event.producer_id: (event.epoch, event.last_sequence + 1) for event in table_of(self.events).events()
-        }
 
-    def expect_producers(self, events: list[Appended]) -> None:
-        """After a truncation the table may be rebuilt from what is left of the log: then the older batches
-        of a producer may be forgotten, never the last one that the log has."""
-        first = self.disk.log.segments[0].base_offset if self.disk.log.segments else self.end
-        found = {event.producer_id: event for event in self.disk.owner.table.events()}
-        for event in table_of(events).events():
-            if event.base_offset >= first:
-                assert found[event.producer_id].base_offset >= event.base_offset
-        last = {event.producer_id: event for event in table_of(events).events()}
-        assert all(last[id] == event for id, event in found.items())
+    def expect_producers(self) -> None:
+        """After a truncation the table may be rebuilt from what is left of the log: then it forgets what retention
+        or compaction took, but nothing that the log has, and it makes nothing up."""
+        table = self.disk.owner.table
+        in_log = [event for header in self.headers() if (event := appended(header)) is not None]
+        found = {event.producer_id: event for event in table.events()}
+        for event in in_log:
+            assert found[event.producer_id].base_offset >= event.base_offset
+        truth = {batch.event for batch in self.batches}
+        assert all(event in truth for event in table.events())
+        self.adopt_events(table.events())
+
+    def adopt_events(self, events: list[Appended]) -> None:
+        self.events = events
+        self.sequences = {event.producer_id: (event.epoch, event.last_sequence + 1) for event in events}
 
     # ---------------------------------------------------------------- compaction
 
@@ -340,8 +342,8 @@ class LogMachine(RuleBasedStateMachine):
     is_compacted_in_part = False
 
     def came_back_shorter(self, durable_end: int) -> None:
+        self.cut_at_torn_middle(durable_end)
         log = self.disk.log
-        assert self.disk.report.damage == []
         assert log.end >= durable_end
         assert log.end in {self.end, log.log_start, *(batch.base for batch in self.batches)}
         self.forget_from(log.end, log.end)
@@ -352,6 +354,19 @@ class LogMachine(RuleBasedStateMachine):
         self.log_start = log.log_start
         self.log_start_saved = min(self.log_start_saved, log.log_start)
 
+    def cut_at_torn_middle(self, durable_end: int) -> None:
+        """A torn write with a whole one behind it is taken for damage: reported, never served, and never among
+        what was durable. What is left behind it is sound; here an operator cuts it off."""
+        log = self.disk.log
+        offset = log.log_start
+        while self.disk.report.damage and offset < log.end:
+            try:
+                offset = log.read(offset, end=log.end, bytes_max=1).next_offset
+            except DataCorrupt as error:
+                assert error.start >= durable_end
+                truncate_log(log, self.disk.mount, self.disk.owner, error.start)
+                return
+
     def adopt_compacted(self) -> None:
         found = {record.offset: record for record in read_all(self.disk.log)}
         assert all(self.stored[offset] == record for offset, record in found.items())
@@ -361,6 +376,31 @@ class LogMachine(RuleBasedStateMachine):
             assert found.get(offset, record) == record
             assert offset in found or offset < self.disk.log.log_start or record.value is None
         self.stored = {at: record for at, record in whole.items() if at in found}
+        self.horizons = self.dated_tombstones()
+
+    def batch_ends(self) -> list[int]:
+        """Compaction makes one empty batch of several, so where batches end only the log can tell."""
+        return [header.end_offset for header in self.headers()]
+
+    def headers(self) -> list[BatchHeader]:
+        return [
+            found.header
+            for segment in self.disk.log.segments
+            for found in segment.scan(0, segment.base_offset, check_crc=False)
+            if isinstance(found, Found)
+        ]
+
+    def dated_tombstones(self) -> dict[int, int]:
+        """Which batches the unfinished pass had come to, only the log can tell."""
+        dated: dict[int, int] = {}
+        for segment in self.disk.log.segments:
+            for found in segment.scan(0, segment.base_offset, check_crc=True):
+                assert isinstance(found, Found)
+                if found.header.attributes & ATTRIBUTE_DELETE_HORIZON:
+                    for record in decode_batch(found.data, found.header):
+                        if record.key is not None and record.value is None:
+                            dated[record.offset] = found.header.base_timestamp
+        return dated
 
     # ---------------------------------------------------------------- what is always true
 
@@ -386,7 +426,8 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_folder_is_sound(self) -> None:
-        assert self.disk.problems() == []
+        problems = self.disk.problems()
+        assert problems == [], problems
 
 
 def table_of(events: list[Appended]) -> ProducerTable:

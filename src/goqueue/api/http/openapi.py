@@ -1,6 +1,6 @@
 """The OpenAPI 3.1 document, made from the route table and the types in it.
 
-`_RULES` adds what a type cannot say but its decoder enforces, so that a client which trusts the document is never
+`_rules` adds what a type cannot say but its decoder enforces, so that a client which trusts the document is never
 refused for the form of its request. Limits come from the node's configuration.
 """
 
@@ -18,7 +18,7 @@ from goqueue.api.http.asgi import JSON
 from goqueue.api.http.call import NoBody
 from goqueue.api.http.publish_body import Message, Publish
 from goqueue.api.http.read import PARTITION_MAX
-from goqueue.api.http.read_body import ReadParameters
+from goqueue.api.http.read_body import ReadParameters, StoredMessage
 from goqueue.api.http.route import AnyRoute
 from goqueue.api.http.routes import COMMON_ERRORS
 from goqueue.api.http.setting_schema import (
@@ -71,7 +71,8 @@ def _schemas(routes: tuple[AnyRoute, ...]) -> tuple[dict[object, Schema], dict[s
                 kinds.append(kind)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     for component in components.values():
-        component["description"] = " ".join(component.get("description", "").split())
+        if "description" in component:
+            component["description"] = " ".join(component["description"].split())
     return dict(zip(kinds, schemas, strict=True)), components
 
 
@@ -148,6 +149,13 @@ def _rules(config: NodeConfig) -> Mapping[type[Struct], Schema]:
             "oneOf": [{"required": ["value"]}, {"required": ["value_base64"]}],
             "not": {"required": ["key", "key_base64"]},
         },
+        StoredMessage: {
+            "required": ["offset", "timestamp", "headers"],
+            "allOf": [
+                {"oneOf": [{"required": [name]}, {"required": [f"{name}_base64"]}]}
+                for name in ("key", "value")
+            ],
+        },
         ReadParameters: {"properties": {"wait": {"pattern": _wait_pattern(limits.wait_ms_max)}}},
     }
 
@@ -158,7 +166,7 @@ def _both(field: str, setting: str) -> Schema:
 
 
 def _wait_pattern(wait_ms_max: int) -> str:
-    """The usual forms of a duration up to the limit."""
+    """The forms that `wait` may have, up to the limit."""
     forms = (
         number_pattern(0, wait_ms_max) + "(ms)?",
         number_pattern(0, wait_ms_max // 1_000) + "s",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Annotated
 
@@ -17,6 +18,8 @@ from goqueue.node.requests import Isolation, ReadQuery, ReadResult
 LIMIT_MAX = 1_000
 
 _Offset = Annotated[int, Meta(ge=0, le=LONG_MAX)]
+# Fewer forms than durations have elsewhere, so that the document can state the maximum as a pattern.
+_WAIT = re.compile(r"(0|[1-9][0-9]{0,9})(ms|s|m)?")
 _INSTANT = {"anyOf": [{"format": "date-time"}, {"pattern": "^[0-9]{1,15}$"}]}
 _Text = str | None | list[str | None]
 _instant = lru_cache(maxsize=4_096)(format_instant)  # records that were published together share a timestamp
@@ -47,8 +50,8 @@ class ReadParameters(Struct, frozen=True):
         Annotated[
             str,
             Meta(
-                description="How long an empty answer may be delayed until there is data: 250ms, 30s, 1m, milliseconds or "
-                "ISO 8601 such as PT30S. When the time is up the answer is an empty 200."
+                description="How long an empty answer may be delayed until there is data: 250ms, 30s, 1m or "
+                "milliseconds. When the time is up the answer is an empty 200."
             ),
         ]
         | UnsetType
@@ -170,10 +173,9 @@ def _parse_instant(name: str, text: str | UnsetType) -> int | None:
 def _parse_wait(text: str | UnsetType, wait_ms_max: int) -> int:
     if isinstance(text, UnsetType):
         return 0
-    try:
-        wait_ms = parse_duration_ms(text)
-    except ValueError as error:
-        raise InvalidRequest(f"query parameter 'wait' is wrong: {error}", parameter="wait") from None
+    if not _WAIT.fullmatch(text):
+        raise InvalidRequest(f"wait is {text!r}; write 250ms, 30s, 1m or milliseconds", parameter="wait")
+    wait_ms = parse_duration_ms(text)
     if wait_ms > wait_ms_max:
         raise InvalidRequest(
             f"wait is {text}; it may be at most {wait_ms_max}ms", parameter="wait", wait_ms_max=wait_ms_max

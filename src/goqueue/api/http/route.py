@@ -53,7 +53,7 @@ class Route(Generic[Q, B, A]):
 
 AnyRoute = Route[Any, Any, Any]  # each route has types of its own; the table holds all of them
 
-_PREFIX = b"/v1"
+_PREFIX = "v1"
 
 
 @dataclass(slots=True)
@@ -104,13 +104,13 @@ class Router:
 
 
 def split_path(raw_path: bytes) -> list[str]:
-    """The decoded segments of a path. Bytes that are not UTF-8 become U+FFFD, which no name may hold."""
-    if raw_path.startswith(_PREFIX) and raw_path[len(_PREFIX) : len(_PREFIX) + 1] in (b"/", b""):
-        raw_path = raw_path[len(_PREFIX) :]
-    segments = raw_path.split(b"/")[1:]
+    """The decoded segments of a path, without the prefix. Bytes that are not text become letters that no name holds."""
     if b"%" in raw_path:
-        segments = [unquote_to_bytes(segment) for segment in segments]
-    return [segment.decode(errors="replace") for segment in segments]
+        segments = [unquote_to_bytes(segment).decode(errors="replace") for segment in raw_path.split(b"/")]
+    else:
+        segments = raw_path.decode("latin-1").split("/")
+    has_prefix = len(segments) > 1 and segments[1] == _PREFIX
+    return segments[2:] if has_prefix else segments[1:]
 
 
 def _allowed(place: _Place) -> list[str]:

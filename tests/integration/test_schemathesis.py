@@ -1,0 +1,86 @@
+"""The OpenAPI document against a live broker: schemathesis tries to prove one of them wrong, with every check it has.
+
+Its command line runs in a process of its own, so that its hooks and its pytest plugin stay out of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+from tests.support.broker import Broker
+
+EXAMPLES_MAX = 30  # per operation and phase
+TIMEOUT_S = 120.0
+
+# Small limits, which the document repeats: waiting ends soon, and topics stay small.
+LIMITS = {
+    "GOQUEUE_LIMITS__WAIT_MS_MAX": "20",
+    "GOQUEUE_LIMITS__PARTITIONS_PER_TOPIC_MAX": "4",
+    "GOQUEUE_LIMITS__MESSAGES_PER_REQUEST_MAX": "50",
+}
+
+# What OpenAPI has no words for: parameters that exclude each other, messages that must share a partition, partitions
+# that this topic has. Requests that are meant to be valid are made so.
+HOOKS = """
+import schemathesis
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    if case.meta is None or not case.meta.generation.mode.is_positive:
+        return
+    if case.query and "offset" in case.query:
+        case.query.pop("timestamp", None)
+    if isinstance(case.body, dict) and "messages" in case.body:
+        if "producer_id" in case.body:
+            del case.body["messages"][1:]
+        for message in case.body["messages"]:
+            if message.get("partition"):
+                message["partition"] = 0
+"""
+
+# Two refusals depend on what is stored, not on the form of the request: a message above the topic's own maximum
+# (413), an offset beyond the log (416).
+CONFIG = """
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", "401", "403", "404", "409", "413", "416", "429", "5xx"]
+"""
+
+
+def create_topic(broker: Broker, name: str) -> None:
+    body = json.dumps({"name": name, "num_partitions": 2}).encode()
+    request = urllib.request.Request(f"{broker.url}/topics", data=body, method="POST")
+    with urllib.request.urlopen(request, timeout=10) as response:
+        assert response.status == 201
+
+
+def test_the_document_is_true(tmp_path: Path) -> None:
+    (tmp_path / "hooks_of_this_test.py").write_text(HOOKS)
+    (tmp_path / "schemathesis.toml").write_text(CONFIG)
+    with Broker(tmp_path / "data", env=LIMITS) as broker:
+        create_topic(broker, "orders")
+        tried = subprocess.run(
+            [
+                str(Path(sys.executable).parent / "schemathesis"),
+                "--no-color",
+                "run",
+                f"{broker.url}/openapi.json",
+                "--checks=all",
+                f"--max-examples={EXAMPLES_MAX}",
+                "--generation-deterministic",
+            ],
+            cwd=tmp_path,
+            env=os.environ | {"SCHEMATHESIS_HOOKS": "hooks_of_this_test"},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert tried.returncode == 0, tried.stdout + tried.stderr
+        assert broker.is_running
+        assert broker.stop() == 0
+        assert "request failed" not in broker.stderr.text()
