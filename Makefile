@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 SEEDS ?= 1000
+CYCLES ?= 100
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,6 +40,10 @@ check: $(DEV_READY) $(PACKAGE_READY) ## Check format, lint, types and layering
 .PHONY: sim
 sim: $(DEV_READY) $(PACKAGE_READY) ## Simulate whole brokers with faults, SEEDS=1000 of them
 	$(BIN)/python -m goqueue.sim --seeds $(SEEDS)
+
+.PHONY: kill
+kill: $(DEV_READY) $(PACKAGE_READY) ## Kill a real broker under load with kill -9, CYCLES=100 times
+	GOQUEUE_KILL_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/integration/test_kill9.py -s --timeout 3600
 
 .PHONY: bench
 bench: $(DEV_READY) $(PACKAGE_READY) ## Measure throughput and latency, and verify what was written

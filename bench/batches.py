@@ -22,7 +22,9 @@ def batch_pool(count: int, *, record_count: int, value_bytes: int) -> list[bytes
     """The same for every run: a seed, not the clock, makes the content."""
     random = Random(count * 1_000_003 + record_count)
     return [
-        build_batch([NewRecord(None, random.randbytes(value_bytes)) for _ in range(record_count)], _TIMESTAMP_MS)
+        build_batch(
+            [NewRecord(None, random.randbytes(value_bytes)) for _ in range(record_count)], _TIMESTAMP_MS
+        )
         for _ in range(count)
     ]
 

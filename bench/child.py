@@ -28,7 +28,7 @@ class Child:
     def __init__(self, module: str, *args: str) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GOQUEUE_")}
         self._name = module
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed at exit
         self._pending = b""
         self.started_at = time.perf_counter()
         self._process = subprocess.Popen(
@@ -87,7 +87,9 @@ class Child:
 
     def cpu_s(self) -> float:
         """User and system time so far, of all its threads."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        )
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def resident_bytes(self) -> int:
@@ -125,5 +127,12 @@ class Server(Child):
 class Broker(Server):
     def __init__(self, folder: Path) -> None:
         super().__init__(
-            "goqueue.cli.main", "serve", "--data-dir", str(folder), "--http", "127.0.0.1:0", "--log-level", "warning"
+            "goqueue.cli.main",
+            "serve",
+            "--data-dir",
+            str(folder),
+            "--http",
+            "127.0.0.1:0",
+            "--log-level",
+            "warning",
         )

@@ -1,13 +1,14 @@
-"""Fills a data folder through a real node and waits to be killed. A child process.
+"""Fills a data folder through a real node, then waits to be killed. A child process.
 
-`python -m bench.fill FOLDER BYTES RECORDS_PER_BATCH CHECKPOINT`, where CHECKPOINT says what the last checkpoint
-covers: `usual` all but half of each active segment, `active` all but the active segments, `none` nothing.
+`python -m bench.fill FOLDER BYTES_PER_PARTITION RECORDS_PER_BATCH COVERED`. It writes as many batches as fit and
+prints how many that were for each partition.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from enum import StrEnum
 
 import uvloop
 
@@ -21,46 +22,62 @@ from goqueue.node.partition import Partition
 
 TOPIC = "bench"
 PARTITION_COUNT = 3
-POOL_COUNT = 16
-VALUE_BYTES = 1_000
+_POOL_COUNT = 16
+_VALUE_BYTES = 1_000
 _NEVER_MS = 10**9
 
 
+class Covered(StrEnum):
+    """What the last checkpoint before the kill covers."""
+
+    EVERYTHING = "everything"  # a clean stop, not a kill
+    HALF_OF_ACTIVE = "half_of_active"
+    SEALED = "sealed"  # all but the active segments
+    NOTHING = "nothing"
+
+
 def fill_pool(records_per_batch: int) -> list[bytes]:
-    return batch_pool(POOL_COUNT, record_count=records_per_batch, value_bytes=VALUE_BYTES)
+    return batch_pool(_POOL_COUNT, record_count=records_per_batch, value_bytes=_VALUE_BYTES)
 
 
-async def fill(folder: str, byte_count: int, records_per_batch: int, checkpoint: str) -> None:
+async def fill(folder: str, partition_bytes: int, records_per_batch: int, covered: Covered) -> None:
+    # Only the checkpoints that the case asks for.
     config = NodeConfig(log=LogConfig(checkpoint_interval_ms=_NEVER_MS, cleanup_interval_ms=_NEVER_MS))
     node = Node(config, OsDisk(folder), SystemClock())
     await node.start()
     await node.topics.create(TOPIC, partition_count=PARTITION_COUNT, overrides={})
     pool = fill_pool(records_per_batch)
     counts = [
-        await _fill_partition(node, partition, byte_count // PARTITION_COUNT, pool, checkpoint)
-        for partition in node._table.get(TOPIC).partitions  # the public API would take minutes
+        await _fill_partition(partition, partition_bytes, pool, covered)
+        for partition in node._table.get(TOPIC).partitions  # no listener takes whole batches yet
     ]
+    if covered is Covered.EVERYTHING:
+        await node.stop()
     print(*counts, flush=True)
     await asyncio.Event().wait()
 
 
 async def _fill_partition(
-    node: Node, partition: Partition, byte_count: int, pool: list[bytes], checkpoint: str
+    partition: Partition, partition_bytes: int, pool: list[bytes], covered: Covered
 ) -> int:
-    """The number of batches."""
     await partition.lead()
     log = partition.log
     headers = [read_header(batch) for batch in pool]
     now_ms = SystemClock().now_ms()
-    count, written = 0, 0
-    while written < byte_count:
+    count, written, is_halved = 0, 0, False
+    while written + len(pool[count % len(pool)]) <= partition_bytes:
         at = count % len(pool)
         partition.append(pool[at], headers[at], now_ms=now_ms)
         written += len(pool[at])
         count += 1
-        is_new = log.segments[-1].size == len(pool[at])
-        is_last_half = byte_count - written < log.segments[-1].size <= byte_count - written + len(pool[at])
-        if (checkpoint == "active" and is_new) or (checkpoint == "usual" and (is_new or is_last_half)):
+        if covered is Covered.SEALED and log.segments[-1].size == len(pool[at]):
+            await partition.commit.checkpoint()
+        if (
+            covered is Covered.HALF_OF_ACTIVE
+            and not is_halved
+            and log.segments[-1].size >= partition_bytes - written
+        ):
+            is_halved = True
             await partition.commit.checkpoint()
     partition.commit.request()
     await partition.commit.idle()
@@ -69,4 +86,4 @@ async def _fill_partition(
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(fill(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
+        runner.run(fill(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Covered(sys.argv[4])))

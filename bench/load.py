@@ -130,8 +130,7 @@ class _Connection(asyncio.Protocol):
         self._sent_ns = 0
         self._is_done = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # it is one, for TCP
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -206,7 +205,7 @@ async def run_plan(plan: Plan) -> Report:
     elapsed_s = (time.perf_counter_ns() - started) / 1e9
     used = _cpu_s() - used
     if plan.bodies_path is not None:
-        Path(plan.bodies_path).write_bytes(msgspec.msgpack.encode(run.answers))
+        _save(run.answers, plan.bodies_path)
     ordered = sorted(run.latencies_ns) or [0]
     return Report(
         len(run.latencies_ns),
@@ -216,6 +215,10 @@ async def run_plan(plan: Plan) -> Report:
         percentile(ordered, 0.99) / 1_000,
         run.error,
     )
+
+
+def _save(answers: list[Answer], path: str) -> None:
+    Path(path).write_bytes(msgspec.msgpack.encode(answers))
 
 
 def _cpu_s() -> float:

@@ -7,6 +7,7 @@ time per request is kept: it holds still even where the machine is so busy that 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from bench.child import Broker, Server
 from bench.line import Bound, Goal, Line, Rounds, alternate, spread
@@ -186,7 +187,7 @@ def _reads(bench: _Bench, ledger: Ledger) -> Line:
     rounds = Rounds()
     count = bench.scale.round_count
     bounds = [ledger.page_count * turn // count for turn in range(count + 1)]
-    for first, end in zip(bounds, bounds[1:], strict=False):
+    for first, end in pairwise(bounds):
         report = bench.read(ledger, first, end - first, ours)
         rounds.add(
             report.rate * PAGE_LIMIT,

@@ -1,6 +1,6 @@
 """A real broker under load, killed with kill -9 again and again: nothing that was acknowledged may be missing.
 
-`GOQUEUE_KILL_CYCLES=100 make kill9` runs as many cycles as one likes; a few run with every test run.
+`make kill CYCLES=100` runs as many cycles as one likes; a few run with every test run.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from goqueue.log.records import Row
 from goqueue.log.recovery import finish_swap, swap_path
 from goqueue.log.scan import Damage, Found
 from goqueue.log.segment import Segment, segment_prefix
-from goqueue.model.errors import StorageError
+from goqueue.model.errors import GoQueueError, StorageError
 
 KEY_COUNT_MAX = 1_000_000  # about 150 MB for the map
 _DIGEST_BYTES = 16
@@ -54,6 +54,7 @@ class CompactionPlan:
 class CompactionResult:
     replaced: list[tuple[tuple[Segment, ...], Segment]]
     clean_end: int
+    failure: Exception | None = None
     records_before: int = 0
     records_after: int = 0
     bytes_before: int = 0
@@ -87,12 +88,19 @@ def plan_compaction(log: PartitionLog, now_ms: int) -> CompactionPlan | None:
 
 
 def compact(disk: Disk, folder: str, plan: CompactionPlan) -> CompactionResult:
-    """Rewrite the plan's segments. Blocks; the caller then tells the log with `replace_segments`."""
+    """Rewrite the plan's segments. Blocks; the caller then tells the log of every one that was replaced, also if
+    a later one failed. Those that were not stay pinned: their files may be half replaced, which the next start
+    or the next pass finishes."""
     last_offsets, last_batches, clean_end = _last_offsets(plan)
     result = CompactionResult([], clean_end)
     for group in _groups(plan, clean_end):
         rewrite = _Rewrite(disk, folder, plan, last_offsets, last_batches, result)
-        result.replaced.append((group, rewrite.run(group)))
+        try:
+            result.replaced.append((group, rewrite.run(group)))
+        except (OSError, GoQueueError) as error:
+            result.failure = error
+            result.clean_end = plan.clean_end
+            break
     return result
 
 

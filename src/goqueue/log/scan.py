@@ -134,7 +134,8 @@ class Scanner:
         return at
 
     def _damage_at(self, position: int, expected: int, *, reason: str) -> Damage:
-        found = self._next_sound(position + 1, expected)
+        # Without checksums there is no telling what is sound: such a walk ends here.
+        found = self._next_sound(position + 1, expected) if self._check_crc else None
         if found is None:
             return Damage(expected, None, position, self._size, reason)
         return Damage(expected, found.header.base_offset, position, found.position, reason)

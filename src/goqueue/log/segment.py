@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from goqueue.log.batch import HEADER_BYTES, BatchHeader, decode_batch, frame_problem, read_header
-from goqueue.log.disk import Disk, File
+from goqueue.log.disk import Disk, File, NotCached
 from goqueue.log.index import IndexEntry, SegmentIndex, load_index
 from goqueue.log.scan import Damage, EpochOf, Found, Scanner
 from goqueue.model.errors import DataCorrupt
@@ -128,16 +128,18 @@ class Segment:
 
     def read(self, offset: int, *, end: int, bytes_max: int, cached_only: bool) -> list[Found]:
         """The batches from the one that holds `offset`, checked. DataCorrupt if that one is damaged."""
-        position, base = self._find(offset, cached_only=cached_only)
+        found = self._find(offset, cached_only=cached_only)
         scanner = Scanner(
             self.file(), self.size, check_crc=True, epoch_of=self._epoch_of, cached_only=cached_only
         )
-        taken = scanner.take(position, base, end=end, bytes_max=bytes_max)
-        if not taken:
-            position, base = self._find_by_checksums(offset)
-            taken = scanner.take(position, base, end=end, bytes_max=bytes_max)
-        if not taken:
-            raise self._corrupt(position, base)
+        taken = scanner.take(*found, end=end, bytes_max=bytes_max) if found else []
+        if not taken:  # a header on the way, or the batch itself, is damaged
+            if cached_only:
+                raise NotCached
+            found = self._find_by_checksums(offset)
+            taken = scanner.take(*found, end=end, bytes_max=bytes_max)
+            if not taken:
+                raise self._corrupt(*found)
         self._hint(taken[-1].header.end_offset, taken[-1].position + taken[-1].header.size)
         return taken
 
@@ -163,15 +165,16 @@ class Segment:
         """Where the batch that starts at `offset` starts; the size for the end offset."""
         if offset >= self.end_offset:
             return self.size
-        return self._find(offset, cached_only=False)[0]
+        return (self._find(offset, cached_only=False) or self._find_by_checksums(offset))[0]
 
-    def _find(self, offset: int, *, cached_only: bool) -> tuple[int, int]:
-        """Position and base offset of the batch that holds `offset`."""
+    def _find(self, offset: int, *, cached_only: bool) -> tuple[int, int] | None:
+        """Position and base offset of the batch that holds `offset`; None if a header on the way is wrong."""
         hinted = self._hints.get(offset)
         if hinted is not None:
             return hinted, offset
-        by_headers = self._walk_to(offset, check_crc=False, cached_only=cached_only)
-        return by_headers or self._find_by_checksums(offset)
+        if cached_only and self._index is None:
+            raise NotCached
+        return self._walk_to(offset, check_crc=False, cached_only=cached_only)
 
     def _find_by_checksums(self, offset: int) -> tuple[int, int]:
         """As `_find` where a header on the way lies about its length or its offsets; DataCorrupt if the offset is in
@@ -188,7 +191,7 @@ class Segment:
         return found
 
     def _walk_to(self, offset: int, *, check_crc: bool, cached_only: bool) -> tuple[int, int] | None:
-        position, expected = self._batch_start(offset)
+        position, expected = self._batch_start(offset, cached_only=cached_only)
         scanner = Scanner(
             self.file(),
             self.size,
@@ -207,13 +210,15 @@ class Segment:
                 raise self._as_error(item)
         return None
 
-    def _batch_start(self, offset: int) -> tuple[int, int]:
+    def _batch_start(self, offset: int, *, cached_only: bool = False) -> tuple[int, int]:
         """A position at or before the batch that holds `offset`, and the base offset there."""
         entry = self.index().before_offset(offset)
         if entry is None:
             return 0, self.base_offset
-        header = self._header_at(entry)
+        header = self._header_at(entry, cached_only=cached_only)
         if header is None:  # the index lies; the log is the truth
+            if cached_only:
+                raise NotCached
             self._index = self._rebuilt_index()
             entry = self._index.before_offset(offset)
             header = self._header_at(entry) if entry else None
@@ -221,9 +226,9 @@ class Segment:
             return 0, self.base_offset
         return entry.position, header.base_offset
 
-    def _header_at(self, entry: IndexEntry) -> BatchHeader | None:
+    def _header_at(self, entry: IndexEntry, *, cached_only: bool = False) -> BatchHeader | None:
         """The header that an index entry points to, if it is the one that the entry says."""
-        data = self.file().read(entry.position, HEADER_BYTES)
+        data = self.file().read(entry.position, HEADER_BYTES, cached_only=cached_only)
         if len(data) < HEADER_BYTES:
             return None
         header = read_header(data)

@@ -135,6 +135,8 @@ class Housekeeping:
         result = await self._threads.run(lambda: compact(self._disk, log.folder, plan))
         for old, new in result.replaced:
             log.replace_segments(old, new)
+        if result.failure is not None:
+            raise result.failure
         log.clean_end = max(log.clean_end, result.clean_end)
         self._metrics.compacted_bytes.inc(result.bytes_before)
         logger.info(

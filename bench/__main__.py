@@ -1,0 +1,97 @@
+"""`python -m bench`: measures, verifies what it wrote, and reports. docs/benchmarks.md says how to read it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+from bench.line import BenchFailed, Line
+from bench.lines import fdatasync, log, loopback, node, rest, start
+from bench.machine import describe_machine
+from bench.peers import PEERS
+from bench.report import Report, load, newest, save, show, write_docs
+from bench.scale import FULL, QUICK, Run
+from bench.workspace import workspace
+
+GROUPS: dict[str, Callable[[Run], list[Line]]] = {
+    "fdatasync": fdatasync.run,
+    "loopback": loopback.run,
+    "log": log.run,
+    "node": node.run,
+    "rest": rest.run,
+    "start": start.run,
+}
+_TIMEOUT_S = {False: 600, True: 120}  # a run that hangs fails
+
+
+def main() -> int:
+    options = _parse()
+    try:
+        if options.docs is not None:
+            path = Path(options.docs) if options.docs else newest()
+            write_docs(path)
+            show(load(path))
+            return 0
+        signal.signal(signal.SIGALRM, _too_slow)
+        signal.signal(signal.SIGTERM, _terminated)
+        signal.alarm(_TIMEOUT_S[options.quick])
+        report = run(options.only or [*GROUPS, *(peer.name for peer in PEERS)], is_quick=options.quick)
+        show(report)
+        print(f"{report.seconds:.0f} s; results in {save(report, options.output)}")
+        return 0
+    except BenchFailed as error:
+        print(f"bench failed: {error}", file=sys.stderr)
+        return 1
+
+
+def run(names: list[str], *, is_quick: bool) -> Report:
+    taken, started, machine = datetime.now(UTC), time.monotonic(), describe_machine()
+    lines: list[Line] = []
+    absent = {peer.name: reason for peer in PEERS if (reason := peer.available())}
+    peers = {peer.name: peer.run for peer in PEERS if peer.name not in absent}
+    groups = GROUPS | peers
+    with workspace() as folder:
+        for name, measure in groups.items():
+            if name in names:
+                print(f"{name} …", file=sys.stderr, flush=True)
+                lines += measure(Run(folder, QUICK if is_quick else FULL))
+    seconds = round(time.monotonic() - started, 1)
+    return Report(taken, is_quick, set(names) < set(groups), seconds, machine, lines, absent)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="less of everything, under a minute")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[*GROUPS, *(peer.name for peer in PEERS)],
+        help="one group of lines; may be repeated",
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write the JSON")
+    parser.add_argument(
+        "--docs",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="measure nothing; put this result (default: the newest whole one) into docs/benchmarks.md",
+    )
+    return parser.parse_args()
+
+
+def _too_slow(number: int, frame: FrameType | None) -> None:
+    raise BenchFailed("the run took longer than it may")
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)  # through every `with`, so that processes and files go
+
+
+if __name__ == "__main__":
+    sys.exit(main())
