@@ -59,8 +59,9 @@ def run(names: list[str], *, is_quick: bool) -> Report:
     with workspace() as folder:
         for name, measure in groups.items():
             if name in names:
-                print(f"{name} …", file=sys.stderr, flush=True)
+                begun = time.monotonic()
                 lines += measure(Run(folder, QUICK if is_quick else FULL))
+                print(f"{name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     seconds = round(time.monotonic() - started, 1)
     return Report(taken, is_quick, set(names) < set(groups), seconds, machine, lines, absent)
 

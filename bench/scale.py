@@ -19,7 +19,7 @@ class Scale:
 
 FULL = Scale(
     round_count=7,
-    round_s=1.5,
+    round_s=1.0,
     log_round_count=24,
     log_chunk_count=64,
     batch_requests_max=100,
@@ -28,12 +28,12 @@ FULL = Scale(
 )
 QUICK = Scale(
     round_count=3,
-    round_s=0.4,
+    round_s=0.3,
     log_round_count=6,
     log_chunk_count=32,
     batch_requests_max=30,
     recovery_bytes=96 * 1024**2,
-    start_count=2,
+    start_count=1,
 )
 
 

@@ -23,3 +23,5 @@ def start_logging(level: str) -> None:
     out = logging.StreamHandler(sys.stderr)
     out.setFormatter(LineFormatter())
     logging.basicConfig(level=level.upper(), handlers=[out], force=True)
+    # It warns of every malformed request: strangers must not be able to fill the operator's log.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -77,10 +77,10 @@ def truncate_log(log: PartitionLog, disk: Disk, owner: Owner, offset: int) -> Re
         if segment.base_offset >= offset and segment is not log.segments[0]:
             remove_segment(disk, segment.prefix)
         elif segment.end_offset > offset:
-            position = segment.position_of(offset)
+            file, position = segment.file(), segment.position_of(offset)
             for suffix in INDEX_SUFFIXES:
                 disk.remove(segment.prefix + suffix)
-            file = segment.file()
+            disk.sync_dir(folder)  # an index never outlives the batches it points to
             file.truncate(position)
             file.sync()
     disk.sync_dir(folder)

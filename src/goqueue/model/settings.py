@@ -6,7 +6,7 @@ A topic stores only what was set on it; `resolve` lays that over the broker's de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct, structs
@@ -67,59 +67,71 @@ class TopicSettings(Struct, frozen=True):
 
 
 Value = int | float | str
+_LONG_MAX = 2**63 - 1
 
 
-def _whole(least: int, most: int, *, unlimited: bool = False) -> Callable[[str], Value]:
-    def parse(text: str) -> int:
+class Whole(Struct, frozen=True):
+    """A whole number within bounds, or -1 where no limit is possible."""
+
+    least: int
+    most: int = _LONG_MAX
+    or_unlimited: bool = False
+
+    def parse(self, text: str) -> int:
         number = int(text)
-        if unlimited and number == UNLIMITED:
-            return number
-        if not least <= number <= most:
+        if not (self.least <= number <= self.most or (self.or_unlimited and number == UNLIMITED)):
             raise ValueError
         return number
 
-    parse.__doc__ = f"a whole number from {least} to {most}" + (", or -1 for no limit" if unlimited else "")
-    return parse
+    def describe(self) -> str:
+        return f"a whole number from {self.least} to {self.most}" + (
+            ", or -1 for no limit" if self.or_unlimited else ""
+        )
 
 
-def _ratio(text: str) -> float:
-    """a number from 0 to 1"""
-    number = float(text)
-    if not 0 <= number <= 1:
-        raise ValueError
-    return number
+class Ratio(Struct, frozen=True):
+    def parse(self, text: str) -> float:
+        number = float(text)
+        if not 0 <= number <= 1:
+            raise ValueError
+        return number
+
+    def describe(self) -> str:
+        return "a number from 0 to 1"
 
 
-def _one_of(kind: type[StrEnum]) -> Callable[[str], Value]:
-    def parse(text: str) -> StrEnum:
-        return kind(text)
+class OneOf(Struct, frozen=True):
+    kind: type[StrEnum]
 
-    parse.__doc__ = "one of " + ", ".join(member.value for member in kind)
-    return parse
+    def parse(self, text: str) -> StrEnum:
+        return self.kind(text)
+
+    def describe(self) -> str:
+        return "one of " + ", ".join(member.value for member in self.kind)
 
 
-_LONG_MAX = 2**63 - 1
-_PARSERS: Mapping[str, Callable[[str], Value]] = {
-    "cleanup.policy": _one_of(CleanupPolicy),
-    "retention.ms": _whole(1, _LONG_MAX, unlimited=True),
-    "retention.bytes": _whole(1, _LONG_MAX, unlimited=True),
-    "segment.bytes": _whole(1024, 1024 * 1024 * 1024),
-    "segment.ms": _whole(1, _LONG_MAX),
-    "index.interval.bytes": _whole(64, 1024 * 1024),
-    "max.message.bytes": _whole(1, MESSAGE_BYTES_MAX),
-    "min.cleanable.dirty.ratio": _ratio,
-    "min.compaction.lag.ms": _whole(0, _LONG_MAX),
-    "delete.retention.ms": _whole(0, _LONG_MAX),
-    "compression.type": _one_of(CompressionType),
-    "message.timestamp.type": _one_of(TimestampType),
-    "partitioner": _one_of(Partitioner),
+Rule = Whole | Ratio | OneOf
+RULES: Mapping[str, Rule] = {
+    "cleanup.policy": OneOf(CleanupPolicy),
+    "retention.ms": Whole(1, or_unlimited=True),
+    "retention.bytes": Whole(1, or_unlimited=True),
+    "segment.bytes": Whole(1024, 1024 * 1024 * 1024),
+    "segment.ms": Whole(1),
+    "index.interval.bytes": Whole(64, 1024 * 1024),
+    "max.message.bytes": Whole(1024, MESSAGE_BYTES_MAX),  # room for a batch header and a small message
+    "min.cleanable.dirty.ratio": Ratio(),
+    "min.compaction.lag.ms": Whole(0),
+    "delete.retention.ms": Whole(0),
+    "compression.type": OneOf(CompressionType),
+    "message.timestamp.type": OneOf(TimestampType),
+    "partitioner": OneOf(Partitioner),
 }
-SETTING_NAMES = tuple(_PARSERS)
+SETTING_NAMES = tuple(RULES)
 
 
 def describe_setting(name: str) -> str:
     """What a setting takes, in words."""
-    return str(_PARSERS[name].__doc__)
+    return RULES[name].describe()
 
 
 def check_settings(overrides: Mapping[str, str]) -> dict[str, str]:
@@ -145,14 +157,14 @@ def unknown_setting(name: str) -> InvalidSetting:
 
 
 def _parse(name: str, text: str) -> Value:
-    parser = _PARSERS.get(name)
-    if parser is None:
+    rule = RULES.get(name)
+    if rule is None:
         raise unknown_setting(name)
     try:
-        return parser(text)
+        return rule.parse(text)
     except ValueError:
         raise InvalidSetting(
-            f"setting {name!r} is {text!r}; it must be {parser.__doc__}", setting=name, value=text
+            f"setting {name!r} is {text!r}; it must be {rule.describe()}", setting=name, value=text
         ) from None
 
 

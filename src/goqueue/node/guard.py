@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from goqueue.model.errors import LimitExceeded, NotReady
+from goqueue.model.errors import LimitExceeded, NotReady, RequestTooLarge
 from goqueue.model.limits import Limits
 from goqueue.node.disk_watch import DiskWatch
 
@@ -28,7 +28,7 @@ class Guard:
         self._require_ready()
         self._disk_watch.refuse_if_full()
         if not 1 <= message_count <= self.limits.messages_per_request_max:
-            raise LimitExceeded(
+            raise RequestTooLarge(
                 f"a request holds 1 to {self.limits.messages_per_request_max} messages, not {message_count}",
                 message_count=message_count,
             )

@@ -55,7 +55,7 @@ class Node:
         self.reader = Reader(self._table, self._guard, self.metrics, self._threads)
         self.producers = Producers(self._metadata, self._guard)
         self._started_at = 0.0
-        self.failed: asyncio.Event = asyncio.Event()  # set when a background task ended by an error
+        self.failed: asyncio.Event = asyncio.Event()  # see `fail`
 
     async def start(self) -> None:
         """Recover everything and take requests."""
@@ -83,7 +83,7 @@ class Node:
 
     async def stop(self) -> None:
         """Make everything durable and end. Call `drain` first and stop the listeners."""
-        if self._guard.state is not NodeState.STOPPED:
+        if self._guard.state in (NodeState.READY, NodeState.DRAINING):
             self._guard.state = NodeState.DRAINING
             await self._housekeeping.save_all()
         self._guard.state = NodeState.STOPPED
@@ -91,6 +91,11 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._threads.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Something happened that cannot: whoever runs the node must end it, and must not call it a clean stop."""
+        logger.critical("the node must stop", exc_info=error)
+        self.failed.set()
 
     def health(self) -> Health:
         state = self._guard.state
@@ -130,6 +135,6 @@ class Node:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.critical("background task failed; the node must stop", exc_info=task.exception())
-            self.failed.set()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.fail(error)

@@ -91,7 +91,20 @@ def test_every_error_is_sent_with_its_own_status(error: GoQueueError, target: st
     with_api(main)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("secret"), InvariantViolation("secret"), KeyError("secret")])
+def test_a_broken_invariant_ends_the_node(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(client: Client, node: Node) -> None:
+        node.reader = FailingReader(InvariantViolation("secret"))  # type: ignore[assignment]  # as above
+        response = await client.get(READ)
+        assert (response.status, response.json()["code"]) == (500, "INTERNAL")
+        assert node.failed.is_set()
+        assert not node.health().is_live
+
+    with_api(main)
+    (record,) = caplog.records
+    assert record.levelno == logging.CRITICAL
+
+
+@pytest.mark.parametrize("error", [RuntimeError("secret"), KeyError("secret")])
 def test_a_bug_is_500_logged_once_and_shows_nothing(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -315,7 +315,7 @@ class LogMachine(RuleBasedStateMachine):
             actions[what]()
         except (PowerLost, StorageError):
             if what == "truncate":
-                durable_end = self.log_start
+                durable_end = min(durable_end, self.log_start)
             if what == "compact":
                 self.expect_compacted(before)
             self.recover_with_power_cuts()
@@ -427,7 +427,7 @@ class LogMachine(RuleBasedStateMachine):
     @invariant()
     def the_folder_is_sound(self) -> None:
         problems = self.disk.problems()
-        assert problems == [], problems
+        assert problems == [], (problems, self.disk.report)
 
 
 def table_of(events: list[Appended]) -> ProducerTable:

@@ -18,7 +18,7 @@ from goqueue.api.http.query import read_query
 from goqueue.api.http.read import read
 from goqueue.api.http.route import AnyRoute, Direct, Router, split_path
 from goqueue.api.http.routes import ROUTES
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import GoQueueError, InvariantViolation
 from goqueue.node.clock import Clock
 from goqueue.node.node import Node
 
@@ -46,6 +46,9 @@ class RestApi:
             await send_error(send, error)
         except ClientGone:
             pass
+        except InvariantViolation as error:
+            self._node.fail(error)
+            await send_error(send, InternalError())
         except Exception:  # the last place where a bug can still become an answer
             logger.exception("request failed method=%s path=%r", scope["method"], scope["path"])
             await send_error(send, InternalError())

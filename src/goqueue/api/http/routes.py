@@ -176,7 +176,6 @@ PUBLISH: AnyRoute = Route(
         *_NAMED,
         Code.PARTITION_NOT_FOUND,
         Code.MESSAGE_TOO_LARGE,
-        Code.LIMIT_EXCEEDED,
         Code.OUT_OF_ORDER_SEQUENCE,
         Code.PRODUCER_FENCED,
     ),

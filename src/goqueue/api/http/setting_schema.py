@@ -6,52 +6,13 @@ A test tries every bound against the model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
-from msgspec import Struct
-
-from goqueue.model.partitioner import Partitioner
-from goqueue.model.settings import (
-    MESSAGE_BYTES_MAX,
-    UNLIMITED,
-    CleanupPolicy,
-    CompressionType,
-    TimestampType,
-)
+from goqueue.model.settings import RULES, UNLIMITED, OneOf, Ratio, Rule, Whole
 
 Schema = dict[str, Any]  # a JSON document: any JSON under any name
 
-_LONG_MAX = 2**63 - 1
 _TEXT_DIGITS_MAX = 18  # any number of so many digits fits 63 bits; an exact pattern would fill a screen
-
-
-class Whole(Struct, frozen=True):
-    least: int
-    most: int
-    or_unlimited: bool = False
-
-
-class Ratio(Struct, frozen=True):
-    """From 0 to 1."""
-
-
-RULES: Mapping[str, Whole | Ratio | type[StrEnum]] = {
-    "cleanup.policy": CleanupPolicy,
-    "retention.ms": Whole(1, _LONG_MAX, or_unlimited=True),
-    "retention.bytes": Whole(1, _LONG_MAX, or_unlimited=True),
-    "segment.bytes": Whole(1024, 1024 * 1024 * 1024),
-    "segment.ms": Whole(1, _LONG_MAX),
-    "index.interval.bytes": Whole(64, 1024 * 1024),
-    "max.message.bytes": Whole(1, MESSAGE_BYTES_MAX),
-    "min.cleanable.dirty.ratio": Ratio(),
-    "min.compaction.lag.ms": Whole(0, _LONG_MAX),
-    "delete.retention.ms": Whole(0, _LONG_MAX),
-    "compression.type": CompressionType,
-    "message.timestamp.type": TimestampType,
-    "partitioner": Partitioner,
-}
 
 
 def number_pattern(least: int, most: int) -> str:
@@ -83,7 +44,7 @@ def _digits(fewest: int, most: int) -> str:
     return f"[0-9]{{{fewest},{most}}}" if fewest < most else f"[0-9]{{{most}}}"
 
 
-def _schema(rule: Whole | Ratio | type[StrEnum]) -> Schema:
+def _schema(rule: Rule) -> Schema:
     match rule:
         case Whole(least, most, or_unlimited):
             return {"anyOf": _whole_schemas(least, most, or_unlimited)}
@@ -94,8 +55,8 @@ def _schema(rule: Whole | Ratio | type[StrEnum]) -> Schema:
                     {"type": "string", "pattern": r"^(0(\.[0-9]+)?|1(\.0+)?)$"},
                 ]
             }
-        case _:
-            return {"type": "string", "enum": [member.value for member in rule]}
+        case OneOf(kind):
+            return {"type": "string", "enum": [member.value for member in kind]}
 
 
 def _whole_schemas(least: int, most: int, or_unlimited: bool) -> list[Schema]:

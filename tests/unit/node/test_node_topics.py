@@ -1,0 +1,411 @@
+"""Topics: created, altered and deleted, also at the same time, and what of it a restart finds."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.support.nodes import (
+    CONFIG,
+    SLUGGISH,
+    End,
+    World,
+    create,
+    nothing,
+    offsets,
+    publish,
+    read_values,
+    simulate,
+)
+
+from goqueue.model.errors import (
+    GoQueueError,
+    InvalidName,
+    InvalidSetting,
+    LimitExceeded,
+    TimedOut,
+    TopicExists,
+    TopicNotFound,
+)
+from goqueue.model.limits import Limits
+from goqueue.node.config import NodeConfig
+from goqueue.node.node import Node
+from goqueue.node.requests import ReadQuery
+
+
+def names(node: Node) -> list[str]:
+    return [facts.name for facts in node.topics.list()]
+
+
+def test_a_topic_is_described_as_it_was_created() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            before_ms = world.clock.now_ms()
+            created = await node.topics.create(
+                "orders", partition_count=3, overrides={"retention.ms": "5000", "partitioner": "crc32"}
+            )
+            assert created == node.topics.get("orders")
+            assert created.partition_count == 3
+            assert before_ms <= created.created_ms <= world.clock.now_ms()
+            assert created.overrides == {"retention.ms": "5000", "partitioner": "crc32"}
+            assert created.settings["retention.ms"] == "5000"
+            assert created.settings["segment.bytes"] == str(64 * 1024 * 1024)
+            facts = node.topics.partitions("orders")
+            assert [one.partition for one in facts] == [0, 1, 2]
+            assert {(one.earliest, one.latest, one.leader) for one in facts} == {(0, 0, "node-1")}
+
+        await world.live(life)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("end", list(End))
+def test_settings_survive_a_restart(end: End) -> None:
+    """Trap 3."""
+
+    async def main(world: World) -> None:
+        async def before(node: Node) -> None:
+            await create(node, partition_count=2, retention_ms="5000", segment_bytes="2048")
+            await node.topics.alter("orders", {"retention.ms": None, "compression.type": "zstd"})
+
+        async def after(node: Node) -> None:
+            facts = node.topics.get("orders")
+            assert facts.partition_count == 2
+            assert facts.overrides == {"segment.bytes": "2048", "compression.type": "zstd"}
+            assert facts.settings["retention.ms"] == str(168 * 3_600_000)
+
+        await world.live(before, end=end)
+        await world.live(after)
+
+    simulate(main)
+
+
+def test_an_altered_setting_is_in_force_at_once() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node)
+            for at in range(4):
+                await publish(node, b"%d" % at * 600)
+            await node.topics.alter("orders", {"segment.bytes": "1024"})
+            for at in range(4):
+                await publish(node, b"%d" % at * 600)
+            await node.topics.alter("orders", {"max.message.bytes": "500"})
+            (refused,) = await publish(node, b"x" * 600)
+            assert refused.error is not None
+            await node.topics.alter("orders", {"max.message.bytes": None})
+            offsets(await publish(node, b"x" * 600))
+
+        await world.live(life)
+        logs = [path for path in world.files("logs/orders/0") if path.endswith(".log")]
+        assert len(logs) == 6
+
+    simulate(main)
+
+
+def test_a_wrong_setting_changes_nothing() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, retention_ms="5000")
+            for changes in ({"retention.ms": "7", "segment.bytes": "1"}, {"no.such": "1"}, {"no.such": None}):
+                with pytest.raises(InvalidSetting):
+                    await node.topics.alter("orders", changes)
+            assert node.topics.get("orders").overrides == {"retention.ms": "5000"}
+            with pytest.raises(InvalidSetting):
+                await create(node, "other", retention_ms="soon")
+            assert names(node) == ["orders"]
+
+        await world.live(life)
+        assert world.files("logs/other") == []
+
+    simulate(main)
+
+
+def test_a_deleted_topic_is_gone_with_its_files() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, partition_count=2)
+            await create(node, "kept")
+            await publish(node, b"a")
+            await node.topics.delete("orders")
+            assert names(node) == ["kept"]
+            for call in (
+                publish(node, b"a"),
+                node.reader.read("orders", 0, ReadQuery()),
+                node.topics.delete("orders"),
+                node.topics.alter("orders", {}),
+            ):
+                with pytest.raises(TopicNotFound):
+                    await call
+
+        await world.live(life)
+        assert {path.split("/")[1] for path in world.files("logs")} == {"__cluster_metadata", "kept"}
+        assert world.files("trash") == []
+
+    simulate(main)
+
+
+def test_a_topic_created_again_begins_empty() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, partition_count=3, retention_ms="5000")
+            await publish(node, b"old")
+            await node.topics.delete("orders")
+            await create(node)
+            assert node.topics.get("orders").overrides == {}
+            assert len(node.topics.partitions("orders")) == 1
+            assert await read_values(node) == []
+            assert offsets(await publish(node, b"new")) == [0]
+
+        await world.live(life, end=End.POWER_CUT)
+
+        async def after(node: Node) -> None:
+            assert await read_values(node) == [b"new"]
+
+        await world.live(after)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a\x00b", "a\nb", "ä", "x" * 250, "__mine"])
+def test_a_bad_name_never_reaches_the_disk(name: str) -> None:
+    """Trap 32."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            before = world.device.counters.written_bytes
+            with pytest.raises(InvalidName):
+                await create(node, name)
+            for call in (
+                publish(node, b"a", topic=name),
+                node.reader.read(name, 0, ReadQuery()),
+                node.topics.delete(name),
+                node.topics.alter(name, {}),
+            ):
+                with pytest.raises((InvalidName, TopicNotFound)):
+                    await call
+            assert world.device.counters.written_bytes == before
+
+        await world.live(life)
+
+    simulate(main)
+
+
+def test_the_internal_topic_can_be_neither_read_nor_written_nor_deleted() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            internal = "__cluster_metadata"
+            for call in (
+                publish(node, b"a", topic=internal),
+                node.reader.read(internal, 0, ReadQuery()),
+                node.topics.delete(internal),
+                node.topics.alter(internal, {"retention.ms": "1"}),
+            ):
+                with pytest.raises(TopicNotFound):
+                    await call
+            assert names(node) == []
+
+        await world.live(life)
+
+    simulate(main)
+
+
+def test_limits_on_topics_and_partitions_hold() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            for count in (0, -1, 6):
+                with pytest.raises(InvalidSetting):
+                    await create(node, partition_count=count)
+            await create(node, "a", partition_count=5)
+            with pytest.raises(LimitExceeded):
+                await create(node, "b", partition_count=4)
+            await create(node, "b")
+            with pytest.raises(LimitExceeded):
+                await create(node, "c")
+            await node.topics.delete("a")
+            await create(node, "c", partition_count=5)
+            assert names(node) == ["b", "c"]
+
+        limits = Limits(topic_count_max=2, partition_count_max=8, partitions_per_topic_max=5)
+        await world.live(life, config=NodeConfig(limits=limits))
+
+    simulate(main)
+
+
+def test_limits_hold_for_topics_created_at_the_same_time() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            done = await asyncio.gather(
+                *(create(node, f"topic-{at}") for at in range(6)), return_exceptions=True
+            )
+            assert len(names(node)) == 3
+            assert sum(isinstance(one, LimitExceeded) for one in done) == 3
+
+        await world.live(life, config=NodeConfig(limits=Limits(topic_count_max=3)))
+        assert len(await world.live(_names)) == 3
+
+    simulate(main)
+
+
+async def _names(node: Node) -> list[str]:
+    return names(node)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_creations_of_one_name_at_the_same_time_exactly_one_wins(seed: int) -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            done = await asyncio.gather(
+                *(create(node, partition_count=at + 1) for at in range(5)), return_exceptions=True
+            )
+            assert [type(one) for one in done if one is not None] == [TopicExists] * 4
+            assert node.topics.get("orders").partition_count == done.index(None) + 1
+            offsets(await publish(node, b"a"))
+
+        await world.live(life)
+
+    simulate(main, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_happens_to_one_name_at_the_same_time_leaves_a_whole_topic_or_none(seed: int) -> None:
+    """Whatever the order, what is acknowledged on the topic that is left survives."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> bool:
+            await create(node)
+            calls = [
+                node.topics.delete("orders"),
+                create(node, partition_count=2),
+                node.topics.alter("orders", {"retention.ms": "5000"}),
+                publish(node, b"meanwhile"),
+                node.topics.delete("orders"),
+                create(node, partition_count=2),
+            ]
+            world.device.rng.shuffle(calls)
+            for outcome in await asyncio.gather(*calls, return_exceptions=True):
+                assert outcome is None or not isinstance(outcome, BaseException | None) or isinstance(
+                    outcome, GoQueueError
+                ), repr(outcome)
+            is_there = "orders" in names(node)
+            if is_there:
+                await publish(node, b"last")
+            else:
+                await create(node)
+                await publish(node, b"last")
+            facts = node.topics.get("orders")
+            settings.append((facts.partition_count, facts.overrides))
+            return is_there
+
+        settings: list[tuple[int, dict[str, str]]] = []
+        await world.live(life, end=End.POWER_CUT)
+
+        async def after(node: Node) -> None:
+            facts = node.topics.get("orders")
+            assert (facts.partition_count, facts.overrides) == settings[0]
+            assert (await read_values(node))[-1] == b"last"
+
+        await world.live(after)
+
+    simulate(main, seed=seed)
+
+
+def test_a_deletion_that_timed_out_is_done_in_the_end() -> None:
+    """The event may be in the log already, so the live state must follow it: otherwise what is published meanwhile is
+    lost at the next start, and a second deletion makes a log that cannot be replayed."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node)
+            world.device.slow("sync", 60)
+            with pytest.raises(TimedOut):
+                await node.topics.delete("orders")
+            world.device.slow("sync", 0)
+            await asyncio.sleep(200)
+            assert names(node) == []
+            with pytest.raises(TopicNotFound):
+                await node.topics.delete("orders")
+            await create(node)
+            await publish(node, b"kept")
+
+        async def after(node: Node) -> None:
+            assert await read_values(node) == [b"kept"]
+
+        await world.live(life, end=End.KILL)
+        await world.live(after)
+
+    simulate(main)
+
+
+def test_a_topic_whose_creator_has_gone_is_there_or_not_but_never_half() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            for steps in range(40):
+                task = asyncio.ensure_future(create(node, f"topic-{steps}"))
+                await asyncio.sleep(steps * 0.0003)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            await asyncio.sleep(1)
+            for steps in range(40):
+                name = f"topic-{steps}"
+                if name not in names(node):
+                    await create(node, name)
+                offsets(await publish(node, b"a", topic=name))
+                await node.topics.delete(name)
+
+        await world.live(life)
+        await world.live(nothing)
+
+    simulate(main)
+
+
+def test_a_topic_that_could_not_be_opened_can_be_deleted_and_created_again() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            lists = 0
+            while "orders" not in names(node):  # let each listing of a folder in a creation fail once
+                world.device.fail_next("list", after=lists)
+                try:
+                    await create(node)
+                except TopicExists:
+                    await node.topics.delete("orders")
+                except GoQueueError:
+                    lists += 1
+                else:
+                    break
+            assert lists > 1
+            world.device.calm()
+            offsets(await publish(node, b"a"))
+
+        await world.live(life)
+
+    simulate(main)
+
+
+def test_a_deletion_waits_for_a_compaction_of_its_files() -> None:
+    """Otherwise the thread would go on in the folder of the next topic of that name, with the data of the last."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, cleanup_policy="compact", segment_bytes="1024", min_cleanable_dirty_ratio="0")
+            for at in range(30):
+                await publish(node, b"old %d" % at * 10, key=b"key")
+            interval_s = CONFIG.log.cleanup_interval_ms / 1_000
+            await asyncio.sleep(interval_s - world.loop.time() % interval_s - 0.0001)
+            world.loop.executor_latency = SLUGGISH
+            await asyncio.sleep(7.5)  # roughly in the middle of it
+            world.loop.executor_latency = type(SLUGGISH)(0.0001, 0.0001, 0.0, 0.0)
+            await node.topics.delete("orders")
+            await create(node)
+            await publish(node, b"new")
+            await asyncio.sleep(20)
+            assert await read_values(node) == [b"new"]
+
+        await world.live(life)
+
+        async def after(node: Node) -> None:
+            assert await read_values(node) == [b"new"]
+
+        await world.live(after)
+        assert not [path for path in world.files("logs/orders") if path.endswith((".swap", ".cleaned"))]
+
+    simulate(main)
