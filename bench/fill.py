@@ -1,6 +1,6 @@
 """Fills a data folder through a real node, then waits to be killed. A child process.
 
-`python -m bench.fill FOLDER BYTES_PER_PARTITION RECORDS_PER_BATCH COVERED`. It writes as many batches as fit and
+`python -m bench.fill FOLDER BYTES_PER_PARTITION RECORDS_PER_BATCH VALUE_BYTES COVERED`. It writes as many batches as fit and
 prints how many that were for each partition.
 """
 
@@ -15,6 +15,7 @@ import uvloop
 from bench.batches import batch_pool
 from goqueue.log.batch import read_header
 from goqueue.log.os_disk import OsDisk
+from goqueue.log.partition_log import PartitionLog
 from goqueue.node.clock import SystemClock
 from goqueue.node.config import LogConfig, NodeConfig
 from goqueue.node.node import Node
@@ -23,7 +24,6 @@ from goqueue.node.partition import Partition
 TOPIC = "bench"
 PARTITION_COUNT = 3
 _POOL_COUNT = 16
-_VALUE_BYTES = 1_000
 _NEVER_MS = 10**9
 
 
@@ -36,17 +36,20 @@ class Covered(StrEnum):
     NOTHING = "nothing"
 
 
-def fill_pool(records_per_batch: int) -> list[bytes]:
-    return batch_pool(_POOL_COUNT, record_count=records_per_batch, value_bytes=_VALUE_BYTES)
+def fill_pool(records_per_batch: int, value_bytes: int) -> list[bytes]:
+    return batch_pool(_POOL_COUNT, record_count=records_per_batch, value_bytes=value_bytes)
 
 
-async def fill(folder: str, partition_bytes: int, records_per_batch: int, covered: Covered) -> None:
-    # Only the checkpoints that the case asks for.
-    config = NodeConfig(log=LogConfig(checkpoint_interval_ms=_NEVER_MS, cleanup_interval_ms=_NEVER_MS))
+async def fill(folder: str, partition_bytes: int, pool: list[bytes], covered: Covered) -> None:
+    # Only the checkpoints that the case asks for: a flush saves one too, once a segment was sealed.
+    config = NodeConfig(
+        log=LogConfig(
+            flush_interval_ms=_NEVER_MS, checkpoint_interval_ms=_NEVER_MS, cleanup_interval_ms=_NEVER_MS
+        )
+    )
     node = Node(config, OsDisk(folder), SystemClock())
     await node.start()
     await node.topics.create(TOPIC, partition_count=PARTITION_COUNT, overrides={})
-    pool = fill_pool(records_per_batch)
     counts = [
         await _fill_partition(partition, partition_bytes, pool, covered)
         for partition in node._table.get(TOPIC).partitions  # no listener takes whole batches yet
@@ -72,11 +75,7 @@ async def _fill_partition(
         count += 1
         if covered is Covered.SEALED and log.segments[-1].size == len(pool[at]):
             await partition.commit.checkpoint()
-        if (
-            covered is Covered.HALF_OF_ACTIVE
-            and not is_halved
-            and log.segments[-1].size >= partition_bytes - written
-        ):
+        if covered is Covered.HALF_OF_ACTIVE and not is_halved and _is_half(log, partition_bytes - written):
             is_halved = True
             await partition.commit.checkpoint()
     partition.commit.request()
@@ -84,6 +83,13 @@ async def _fill_partition(
     return count
 
 
+def _is_half(log: PartitionLog, left_bytes: int) -> bool:
+    """Whether all that is left goes into the active segment, and is no more than it holds."""
+    size = log.segments[-1].size
+    return left_bytes <= size and size + left_bytes <= log.settings.segment_bytes
+
+
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(fill(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Covered(sys.argv[4])))
+        contents = fill_pool(int(sys.argv[3]), int(sys.argv[4]))
+        runner.run(fill(sys.argv[1], int(sys.argv[2]), contents, Covered(sys.argv[5])))

@@ -24,7 +24,7 @@ FULL = Scale(
     log_chunk_count=64,
     batch_requests_max=100,
     recovery_bytes=1024**3,
-    start_count=5,
+    start_count=4,
 )
 QUICK = Scale(
     round_count=3,

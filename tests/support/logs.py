@@ -88,7 +88,9 @@ def timed_batch(
 ) -> bytes:
     """A new batch whose records have a timestamp each, as Kafka's clients build them."""
     base = records[0][0]
-    rows = [(at, stamp - base, key, value, headers) for at, (stamp, key, value, headers) in enumerate(records)]
+    rows = [
+        (at, stamp - base, key, value, headers) for at, (stamp, key, value, headers) in enumerate(records)
+    ]
     return assemble(
         BatchHeader(
             base_offset=0,

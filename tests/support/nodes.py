@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from tests.support.logs import copy_of
 
-from goqueue.log.disk import Disk
 from goqueue.log.recovery import open_log
 from goqueue.model.acks import Acks
 from goqueue.model.errors import Code
@@ -63,14 +62,13 @@ class World:
         main: Callable[[Node], Awaitable[T]],
         *,
         end: End = End.STOP,
-        disk: Callable[[Disk], Disk] = lambda disk: disk,
         config: NodeConfig | None = None,
     ) -> T:
-        """Start a node, run `main` as part of its process, and end it. The node's disk may be wrapped in another."""
+        """Start a node, run `main` as part of its process, and end it."""
         process = self.alive = Process(self.loop, "node", self.device)
 
         async def life() -> T:
-            node = Node(config or self.config, disk(process.disk), self.clock)
+            node = Node(config or self.config, process.disk, self.clock)
             await node.start()
             result = await main(node)
             if end is End.STOP:
@@ -92,6 +90,11 @@ class World:
         _, mount = copy_of(self.device)
         _, report = open_log(mount, partition_folder(topic, partition), TopicSettings(), ProducerState())
         return report.scanned_bytes
+
+    def seen(self, folder: str, suffix: str) -> list[str]:
+        """The files in a folder as the living node sees them."""
+        assert self.alive is not None
+        return [entry.name for entry in self.alive.disk.list(folder) if entry.name.endswith(suffix)]
 
     def files(self, folder: str) -> list[str]:
         """The durable files below a folder, by path."""
@@ -115,9 +118,7 @@ async def create(node: Node, topic: str = "orders", partition_count: int = 1, **
     await node.topics.create(topic, partition_count=partition_count, overrides=overrides)
 
 
-def messages(
-    *values: bytes | None, key: bytes | None = None, partition: int | None = 0
-) -> list[NewMessage]:
+def messages(*values: bytes | None, key: bytes | None = None, partition: int | None = 0) -> list[NewMessage]:
     return [NewMessage(NewRecord(key, value), partition) for value in values]
 
 

@@ -34,8 +34,10 @@ ATTRIBUTE_TRANSACTIONAL = 0x10
 ATTRIBUTE_CONTROL = 0x20
 ATTRIBUTE_DELETE_HORIZON = 0x40
 
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _BODY = struct.Struct(">hiqqqhii")  # from the attributes to the record count
-_UNCHECKED = struct.Struct(">bI")  # magic, checksum
+_HEAD = struct.Struct(">qiibI")  # from the base offset to the checksum
+_NOBODY = (NO_PRODUCER, -1, -1)
 
 
 class BatchHeader(NamedTuple):
@@ -87,33 +89,42 @@ def build_batch(
     codec: Codec = Codec.NONE,
     attributes: int = 0,
 ) -> bytes:
+    """As `encode_batch`, the bytes alone."""
+    _, batch = encode_batch(records, timestamp_ms, producer=producer, codec=codec, attributes=attributes)
+    return batch
+
+
+def encode_batch(
+    records: Sequence[NewRecord],
+    timestamp_ms: int,
+    *,
+    producer: Producer | None = None,
+    codec: Codec = Codec.NONE,
+    attributes: int = 0,
+) -> tuple[BatchHeader, bytes]:
     """A batch of new records at base offset 0; the log assigns the offset when it appends."""
     payload = encode_records(records)
-    return assemble(
-        BatchHeader(
-            base_offset=0,
-            length=0,
-            leader_epoch=-1,
-            magic=MAGIC,
-            crc=0,
-            attributes=attributes | codec,
-            last_offset_delta=len(records) - 1,
-            base_timestamp=timestamp_ms,
-            max_timestamp=timestamp_ms,
-            producer_id=producer.id if producer else NO_PRODUCER,
-            producer_epoch=producer.epoch if producer else -1,
-            base_sequence=producer.sequence if producer else -1,
-            record_count=len(records),
-        ),
-        compress(codec, payload),
+    if codec is not Codec.NONE:
+        payload = compress(codec, payload)
+    last = len(records) - 1
+    flags = attributes | codec
+    id, epoch, sequence = (producer.id, producer.epoch, producer.sequence) if producer else _NOBODY
+    body = _BODY.pack(flags, last, timestamp_ms, timestamp_ms, id, epoch, sequence, last + 1) + payload
+    length = len(body) + CHECKED_FROM - LENGTH_OVERHEAD
+    crc = crc32c(body)
+    # fmt: off
+    header = BatchHeader(
+        0, length, -1, MAGIC, crc, flags, last, timestamp_ms, timestamp_ms, id, epoch, sequence, last + 1
     )
+    # fmt: on
+    return header, _HEAD.pack(0, length, -1, MAGIC, crc) + body
 
 
 def assemble(header: BatchHeader, payload: bytes) -> bytes:
     """Header and (compressed) payload as one batch, with length and checksum computed."""
     body = _BODY.pack(*header[5:]) + payload
-    prefix = PREFIX.pack(header.base_offset, len(body) + CHECKED_FROM - LENGTH_OVERHEAD, header.leader_epoch)
-    return prefix + _UNCHECKED.pack(MAGIC, crc32c(body)) + body
+    length = len(body) + CHECKED_FROM - LENGTH_OVERHEAD
+    return _HEAD.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc32c(body)) + body
 
 
 def empty_batch(base_offset: int, last_offset: int, *, leader_epoch: int, timestamp_ms: int) -> bytes:
@@ -188,6 +199,16 @@ def validate_new(batch: bytes | memoryview, bytes_max: int) -> BatchHeader:
             f"{header.last_offset_delta}",
             record_count=header.record_count,
         )
+    if header.attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_DELETE_HORIZON):
+        raise InvalidBatch(
+            "control batches and delete horizons are the broker's to write", attributes=header.attributes
+        )
+    if header.producer_id != NO_PRODUCER and min(header[9:12]) < 0:
+        raise InvalidBatch(
+            f"producer {header.producer_id} needs an epoch and a sequence from 0 up, not "
+            f"{header.producer_epoch} and {header.base_sequence}",
+            producer_id=header.producer_id,
+        )
     check_payload(batch, header)
     return header
 
@@ -235,13 +256,14 @@ def rebuild_batch(header: BatchHeader, rows: Sequence[Row], *, delete_horizon_ms
     """The batch with only these of its rows: offsets, sequences and codec stay as they were.
 
     With a delete horizon (KIP-534) the base timestamp becomes the moment from which tombstones may go, and
-    the deltas are shifted so that every record keeps its own timestamp."""
+    the deltas are shifted so that every record keeps its own timestamp (or, where a client wrote one at the
+    edge of 64 bits, the nearest that can be written: a batch that nobody can read would be worse)."""
     attributes, base_timestamp = header.attributes, header.base_timestamp
     if delete_horizon_ms is not None:
         attributes |= ATTRIBUTE_DELETE_HORIZON
         base_timestamp = delete_horizon_ms
         shift = header.base_timestamp - delete_horizon_ms
-        rows = [(row[0], row[1] + shift, *row[2:]) for row in rows]
+        rows = [(row[0], max(_INT64_MIN, min(row[1] + shift, _INT64_MAX)), *row[2:]) for row in rows]
     if rows:
         payload = compress(codec_of(header.attributes), b"".join(map(encode_row, rows)))
     else:

@@ -14,7 +14,7 @@ from goqueue.log.checkpoint import Checkpoint, load_checkpoint
 from goqueue.log.disk import Disk, read_file
 from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.index import SegmentIndex
-from goqueue.log.scan import Damage, Scanner
+from goqueue.log.scan import Damage, Scanner, offset_count
 from goqueue.log.segment import LOG_SUFFIX, segment_prefix
 from goqueue.model.errors import GoQueueError
 
@@ -71,7 +71,7 @@ def _check_start(folder: str, bases: list[int], checkpoint: Checkpoint, report: 
         report.problems.append(
             f"{folder}: offsets {checkpoint.log_start} to {bases[0]} (exclusive) are missing"
         )
-    if checkpoint.recovery_position and checkpoint.recovery_segment not in bases:
+    if checkpoint.needs_its_segment and checkpoint.recovery_segment not in bases:
         report.problems.append(f"{folder}: segment {checkpoint.recovery_segment:020d}.log is missing")
 
 
@@ -108,7 +108,8 @@ class _SegmentCheck:
             0, self._base
         ):
             if isinstance(item, Damage):
-                self._report_damage(item, size)
+                content = file.read(item.position, size - item.position) if item.end is None else b""
+                self._report_damage(item, size, is_torn=item.end is None and offset_count(content) is None)
                 expected = item.end if item.end is not None else expected
                 continue
             self._count(item.position, item.header, item.data)
@@ -131,14 +132,14 @@ class _SegmentCheck:
         except GoQueueError as error:
             self._report.problems.append(f"{self._path} at byte {position}: {error.sentence}")
 
-    def _report_damage(self, damage: Damage, size: int) -> None:
+    def _report_damage(self, damage: Damage, size: int, *, is_torn: bool) -> None:
         place = f"{self._path} at byte {damage.position} (offset {damage.start})"
         recovered_from = self._checkpoint.recovery_position if self._checkpoint else 0
         is_after_recovery_point = self._checkpoint is None or (
             self._base > self._checkpoint.recovery_segment
             or (self._base == self._checkpoint.recovery_segment and damage.position >= recovered_from)
         )
-        if damage.end is None and self._following is None and is_after_recovery_point:
+        if is_torn and self._following is None and is_after_recovery_point:
             self._report.notes.append(
                 f"{place}: the last {size - damage.position} bytes are no whole batch: {damage.reason}"
             )

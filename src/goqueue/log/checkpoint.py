@@ -29,6 +29,11 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epochs: list[tuple[int, int]]
     owner: msgspec.Raw  # the state that the log's owner wants back, as of the recovery offset
 
+    @property
+    def needs_its_segment(self) -> bool:
+        """Whether the recovery segment holds anything that is still part of the log. One that does not may be gone."""
+        return self.recovery_position > 0 and self.recovery_offset > self.log_start
+
 
 def save_checkpoint(disk: Disk, folder: str, checkpoint: Checkpoint) -> None:
     body = msgspec.json.encode(checkpoint)

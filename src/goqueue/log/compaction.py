@@ -12,7 +12,7 @@ The rewrite happens in a thread while the log takes appends. Its commit point is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -25,6 +25,7 @@ from goqueue.log.batch import (
     read_header,
     rebuild_batch,
 )
+from goqueue.log.checkpoint import Checkpoint, load_checkpoint
 from goqueue.log.disk import Disk, File
 from goqueue.log.index import SegmentIndex, save_index
 from goqueue.log.partition_log import RELATIVE_OFFSET_MAX, PartitionLog
@@ -32,9 +33,10 @@ from goqueue.log.records import Row
 from goqueue.log.recovery import finish_swap, swap_path
 from goqueue.log.scan import Damage, Found
 from goqueue.log.segment import Segment, segment_prefix
-from goqueue.model.errors import GoQueueError, StorageError
+from goqueue.model.errors import GoQueueError, StorageError, invariant
 
 KEY_COUNT_MAX = 1_000_000  # about 150 MB for the map
+_TIMESTAMP_MAX = 2**63 - 1
 _DIGEST_BYTES = 16
 _WRITE_BYTES = 1024 * 1024
 
@@ -48,6 +50,7 @@ class CompactionPlan:
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
+    stop_log: Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -81,16 +84,29 @@ def plan_compaction(log: PartitionLog, now_ms: int) -> CompactionPlan | None:
         return None
     for segment in segments:
         segment.index()
-        segment.hold_open()
+        segment.pin()
     return CompactionPlan(
-        tuple(segments), log.clean_end, now_ms, log.settings.delete_retention_ms, log.settings.segment_bytes
+        tuple(segments),
+        log.clean_end,
+        now_ms,
+        log.settings.delete_retention_ms,
+        log.settings.segment_bytes,
+        log.fail,
     )
 
 
 def compact(disk: Disk, folder: str, plan: CompactionPlan) -> CompactionResult:
     """Rewrite the plan's segments. Blocks; the caller then tells the log of every one that was replaced, also if
-    a later one failed. Those that were not stay pinned: their files may be half replaced, which the next start
-    or the next pass finishes."""
+    a later one failed. A failure after the commit point stops the log: names and memory no longer agree, so that
+    retention could remove what it does not mean; the next start finishes the swap.
+
+    The caller has saved a checkpoint since the segments were sealed. Without it the recovery point could lie inside a
+    file that is rewritten."""
+    checkpoint = load_checkpoint(disk, folder)
+    invariant(
+        isinstance(checkpoint, Checkpoint) and checkpoint.recovery_segment >= plan.segments[-1].end_offset,
+        f"{folder} has no checkpoint behind the segments that are to be compacted",
+    )
     last_offsets, last_batches, clean_end = _last_offsets(plan)
     result = CompactionResult([], clean_end)
     for group in _groups(plan, clean_end):
@@ -100,6 +116,8 @@ def compact(disk: Disk, folder: str, plan: CompactionPlan) -> CompactionResult:
         except (OSError, GoQueueError) as error:
             result.failure = error
             result.clean_end = plan.clean_end
+            if rewrite.is_committed:
+                plan.stop_log(f"compaction could not put a segment in its place: {error}")
             break
     return result
 
@@ -184,6 +202,7 @@ class _Rewrite:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._size = 0
+        self.is_committed = False
 
     def run(self, group: tuple[Segment, ...]) -> Segment:
         base, end = group[0].base_offset, group[-1].end_offset
@@ -202,11 +221,18 @@ class _Rewrite:
         file.sync()
         index.seal()
         self._result.bytes_after += self._size
+        self.is_committed = True
         self._disk.rename(cleaned, swap_path(self._folder, base, end))
         self._disk.sync_dir(self._folder)
         finish_swap(self._disk, self._folder, base, end)
-        save_index(self._disk, segment_prefix(self._folder, base), index.encode())
+        self._save_index(segment_prefix(self._folder, base), index)
         return group[0].successor(size=self._size, end_offset=end, index=index)
+
+    def _save_index(self, prefix: str, index: SegmentIndex) -> None:
+        try:
+            save_index(self._disk, prefix, index.encode())
+        except OSError:  # a cache: it is rebuilt when it is needed
+            return
 
     def _rewritten(self, found: Found) -> Iterator[bytes]:
         header = found.header
@@ -236,7 +262,9 @@ class _Rewrite:
         if header.attributes & ATTRIBUTE_DELETE_HORIZON:
             return None
         has_tombstone = any(key is not None and value is None for _, _, key, value, _ in rows)
-        return self._plan.now_ms + self._plan.delete_retention_ms if has_tombstone else None
+        if not has_tombstone:
+            return None
+        return min(self._plan.now_ms + self._plan.delete_retention_ms, _TIMESTAMP_MAX)
 
     def _is_kept(self, row: Row, header: BatchHeader) -> bool:
         offset_delta, _, key, value, _ = row

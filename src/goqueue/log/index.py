@@ -46,21 +46,24 @@ class SegmentIndex:
         self._max_timestamp_offset = base_offset
 
     def note(self, header: BatchHeader, position: int) -> None:
-        """Take a batch that was appended at `position`; every `interval_bytes` it becomes an entry."""
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
-            self._max_timestamp_offset = header.last_offset
+        """Take the batch at `position`."""
+        self.note_append(header.last_offset, header.max_timestamp, position, header.size)
+
+    def note_append(self, last_offset: int, max_timestamp: int, position: int, size: int) -> None:
+        """Take a batch that was appended at `position`; every `interval_bytes` one becomes an entry."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
         if self._bytes_since_entry >= self._interval_bytes:
-            self._last_offsets.append(header.last_offset - self._base_offset)
+            self._last_offsets.append(last_offset - self._base_offset)
             self._positions.append(position)
             self._note_time()
             self._bytes_since_entry = 0
-        self._bytes_since_entry += header.size
+        self._bytes_since_entry += size
 
     def seal(self) -> None:
         """End with an entry for the largest timestamp, so that the segment's own is in its last entry."""
-        if self.max_timestamp >= 0:
-            self._note_time()
+        self._note_time()
 
     def cut(self, end_offset: int, end_position: int) -> None:
         """Forget what lies at or behind this end; the largest timestamp is then that of the last entry."""
@@ -75,7 +78,7 @@ class SegmentIndex:
         self._bytes_since_entry = 0
 
     def _note_time(self) -> None:
-        if not self._times or self.max_timestamp > self._times[-1]:
+        if self.max_timestamp > (self._times[-1] if self._times else -1):  # -1: no batch has a timestamp
             self._times.append(self.max_timestamp)
             self._time_offsets.append(self._max_timestamp_offset - self._base_offset)
 

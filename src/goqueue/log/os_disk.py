@@ -28,14 +28,15 @@ class OsFile:
             os.close(descriptor)
 
     def append(self, chunks: Sequence[bytes | memoryview]) -> None:
-        pending = [memoryview(chunk) for chunk in chunks]
+        written = os.writev(self._descriptor, chunks[:_CHUNKS_MAX])
+        if written < sum(map(len, chunks)):
+            self._append_rest(chunks, written)
+
+    def _append_rest(self, chunks: Sequence[bytes | memoryview], written: int) -> None:
+        """The kernel may take less than it is given; what follows the first `written` bytes is still to do."""
+        pending = memoryview(b"".join(chunks))[written:]
         while pending:
-            written = os.writev(self._descriptor, pending[:_CHUNKS_MAX])
-            while pending and written >= len(pending[0]):
-                written -= len(pending[0])
-                del pending[0]
-            if written:
-                pending[0] = pending[0][written:]
+            pending = pending[os.write(self._descriptor, pending) :]
 
     def read(self, position: int, size: int, *, cached_only: bool = False) -> bytes:
         if cached_only and _NOWAIT:

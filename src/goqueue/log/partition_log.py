@@ -23,7 +23,14 @@ from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.index import save_index
 from goqueue.log.scan import Found
 from goqueue.log.segment import Segment, remove_segment
-from goqueue.model.errors import DiskFull, OffsetOutOfRange, PartitionOffline, StorageError, invariant
+from goqueue.model.errors import (
+    DiskFull,
+    InvariantViolation,
+    OffsetOutOfRange,
+    PartitionOffline,
+    StorageError,
+    invariant,
+)
 from goqueue.model.settings import TopicSettings
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -162,7 +169,8 @@ class PartitionLog:
         return self.durable_end == self.end and not self._names_changed
 
     def advance_high_watermark(self, offset: int) -> None:
-        invariant(offset <= self.end, f"high watermark {offset} beyond the end {self.end} of {self.folder}")
+        if offset > self.end:
+            raise InvariantViolation(f"high watermark {offset} beyond the end {self.end} of {self.folder}")
         self.high_watermark = max(self.high_watermark, offset)
 
     # ---------------------------------------------------------------- writing
@@ -177,15 +185,16 @@ class PartitionLog:
         if self.failure is not None:
             raise PartitionOffline(f"{self.folder} takes no writes: {self.failure}", folder=self.folder)
         epoch = self.epochs.latest
-        invariant(
-            epoch == self._durable_epoch, f"append to {self.folder} in epoch {epoch}, which is not on disk"
-        )
+        if epoch != self._durable_epoch:
+            raise InvariantViolation(f"append to {self.folder} in epoch {epoch}, which is not on disk")
         try:
             segment = self._segment_for(header, now_ms)
             base = segment.end_offset
             segment.append(
                 (PREFIX.pack(base, header.length, epoch), memoryview(batch)[PREFIX_BYTES:]),
-                header._replace(base_offset=base, leader_epoch=epoch),
+                end_offset=base + header.last_offset_delta + 1,
+                max_timestamp=header.max_timestamp,
+                size=len(batch),
             )
         except OSError as error:
             raise self._write_failed(error) from error

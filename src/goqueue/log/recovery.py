@@ -23,15 +23,13 @@ import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from crc32c import crc32c
-
-from goqueue.log.batch import CHECKED_FROM, HEADER_BYTES, read_header
+from goqueue.log.batch import HEADER_BYTES, read_header
 from goqueue.log.checkpoint import NO_STATE, Checkpoint, load_checkpoint, save_checkpoint
 from goqueue.log.disk import Disk, Entry, read_file, replace_file
 from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.index import SegmentIndex, load_index
 from goqueue.log.partition_log import NO_SPACE, SYNC_FAILED, LogState, Owner, PartitionLog
-from goqueue.log.scan import Damage, Scanner
+from goqueue.log.scan import Damage, Scanner, offset_count
 from goqueue.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, remove_segment, segment_prefix
 from goqueue.model.errors import OffsetOutOfRange
 from goqueue.model.settings import TopicSettings
@@ -216,10 +214,7 @@ class _Recovery:
                     self._cut(segment, item)
                     position, expected = item.position, item.start
                     break
-                self._report.damage.append(
-                    f"{segment.path} at byte {item.position}: offsets {item.start} to {item.end} (exclusive) "
-                    f"are damaged: {item.reason}"
-                )
+                self._report_damage(segment, item)
                 position, expected = item.next_position, item.end or segment.end_offset
                 continue
             header = item.header
@@ -250,8 +245,9 @@ class _Recovery:
         ):
             return 0, segment.base_offset, fresh
         if checkpoint.recovery_position > segment.size:
-            self._report.notes.append(
-                f"{segment.path} is shorter than its checkpoint says; scanning it whole"
+            self._report.damage.append(
+                f"{segment.path} has {segment.size} bytes; {checkpoint.recovery_position} were on disk when it was "
+                "checkpointed; scanning it whole"
             )
             return 0, segment.base_offset, fresh
         index = load_index(self._disk, segment.prefix, segment.base_offset, interval_bytes)
@@ -264,26 +260,42 @@ class _Recovery:
         )
         if index is None or not is_true:
             self._report.notes.append(f"the index of {segment.path} is missing or wrong; rebuilding it")
-            return 0, segment.base_offset, fresh
+            index = self._rebuilt_index(segment, checkpoint)
         first = segment.file().read(0, HEADER_BYTES)
         if len(first) == HEADER_BYTES:
             segment.first_append_ms = read_header(first).base_timestamp
         return checkpoint.recovery_position, checkpoint.recovery_offset, index
 
+    def _rebuilt_index(self, segment: Segment, checkpoint: Checkpoint) -> SegmentIndex:
+        """The index up to the recovery point. What is wrong before it was durable and sound once, so it is damage and
+        never a torn tail."""
+        index = SegmentIndex(segment.base_offset, self._settings.index_interval_bytes)
+        self._report.scanned_bytes += checkpoint.recovery_position
+        scanner = Scanner(
+            segment.file(), checkpoint.recovery_position, check_crc=True, epoch_of=self._epochs.at
+        )
+        for item in scanner.scan(0, segment.base_offset):
+            if isinstance(item, Damage):
+                end = checkpoint.recovery_offset if item.end is None else item.end
+                self._report_damage(segment, item._replace(end=end))
+            else:
+                index.note(item.header, item.position)
+        return index
+
+    def _report_damage(self, segment: Segment, damage: Damage) -> None:
+        self._report.damage.append(
+            f"{segment.path} at byte {damage.position}: offsets {damage.start} to {damage.end} (exclusive) "
+            f"are damaged: {damage.reason}"
+        )
+
     def _with_known_end(self, segment: Segment, damage: Damage, *, is_last: bool) -> Damage:
-        """The last batch of a file, all there but with a wrong bit: its offsets are known from the next segment, or
-        from itself. The wrong bit is before what the checksum covers, or the frame fits the file exactly."""
-        if damage.end is not None or segment.size - damage.position < HEADER_BYTES:
+        """The last batch of a file, all there but with a wrong bit, still says which offsets it took."""
+        if damage.end is not None:
             return damage
-        content = segment.file().read(damage.position, segment.size - damage.position)
-        header = read_header(content)
-        if header.size != len(content) and crc32c(content[CHECKED_FROM:]) != header.crc:
+        count = offset_count(segment.file().read(damage.position, segment.size - damage.position))
+        if count is None:
             return damage
-        if not is_last:
-            return damage._replace(end=segment.end_offset)
-        if header.record_count != header.last_offset_delta + 1:
-            return damage
-        return damage._replace(end=damage.start + header.record_count)
+        return damage._replace(end=damage.start + count if is_last else segment.end_offset)
 
     def _is_unwritten(self, segment: Segment, damage: Damage) -> bool:
         return not any(segment.file().read(damage.position, HEADER_BYTES))
@@ -298,6 +310,9 @@ class _Recovery:
         self._report.notes.append(
             f"cut {tail} bytes off {segment.path} at byte {damage.position} (offset {damage.start}): {damage.reason}"
         )
+        for suffix in INDEX_SUFFIXES:
+            self._disk.remove(segment.prefix + suffix)
+        self._disk.sync_dir(self._folder)  # an index never outlives the batches it points to
         file.truncate(damage.position)
         file.sync()
 
@@ -348,7 +363,7 @@ class _Recovery:
         if isinstance(loaded, str):
             self._report.damage.append(f"{self._folder}: {loaded}; scanning the whole log")
             return None
-        if loaded is not None and loaded.recovery_position and loaded.recovery_segment not in sizes:
+        if loaded is not None and loaded.needs_its_segment and loaded.recovery_segment not in sizes:
             self._report.damage.append(
                 f"{self._folder}: segment {loaded.recovery_segment:020d}.log, which the checkpoint names, is missing"
             )

@@ -11,7 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from goqueue.log.batch import HEADER_BYTES, MAGIC, BatchHeader, crc_matches, frame_problem, read_header
+from crc32c import crc32c
+
+from goqueue.log.batch import (
+    CHECKED_FROM,
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    assemble,
+    crc_matches,
+    frame_problem,
+    read_header,
+)
 from goqueue.log.disk import File
 
 _MAGIC_AT = 16
@@ -37,6 +48,33 @@ class Damage(NamedTuple):
     position: int
     next_position: int
     reason: str
+
+
+def offset_count(content: bytes) -> int | None:
+    """How many offsets the last batch of a file took, if it is all there but has a wrong bit. None: it is torn.
+
+    Where the wrong bit is before what the checksum covers, the rest can be believed. Elsewhere the batch must fit
+    the file exactly, and of its two counts that one is right which makes the checksum match."""
+    if len(content) < HEADER_BYTES:
+        return None
+    header = read_header(content)
+    counts = (header.last_offset_delta + 1, header.record_count)
+    if crc32c(content[CHECKED_FROM:]) == header.crc:
+        return counts[0]
+    if header.size != len(content) or header.magic != MAGIC:
+        return None
+    if counts[0] == counts[1] > 0:
+        return counts[0]
+    return next((count for count in counts if _is_count(content, header, count)), None)
+
+
+def _is_count(content: bytes, header: BatchHeader, count: int) -> bool:
+    if not 0 < count < _OFFSET_JUMP_MAX:
+        return False
+    mended = assemble(
+        header._replace(last_offset_delta=count - 1, record_count=count), content[HEADER_BYTES:]
+    )
+    return read_header(mended).crc == header.crc
 
 
 class Scanner:

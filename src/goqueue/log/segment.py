@@ -41,6 +41,7 @@ class Segment:
         self.interval_bytes = interval_bytes
         self._epoch_of = epoch_of
         self._file: File | None = None
+        self._is_pinned = False
         self._index: SegmentIndex | None = None
         self._sealed_max_timestamp: int | None = None
         self._hints: dict[int, int] = {}  # where a reader that goes on will look next
@@ -74,7 +75,13 @@ class Segment:
         self._file = self.file(create=create)
 
     def release(self) -> None:
-        self._file = None
+        if not self._is_pinned:
+            self._file = None
+
+    def pin(self) -> None:
+        """Keep the file open, whatever happens to its name."""
+        self.hold_open()
+        self._is_pinned = True
 
     def index(self) -> SegmentIndex:
         """From memory, else from its files, else rebuilt from the log."""
@@ -95,17 +102,19 @@ class Segment:
         self._sealed_max_timestamp = self.max_timestamp
         self._index = None
 
-    def append(self, chunks: Sequence[bytes | memoryview], header: BatchHeader) -> None:
+    def append(
+        self, chunks: Sequence[bytes | memoryview], *, end_offset: int, max_timestamp: int, size: int
+    ) -> None:
         """Write a batch at the end. On an error the file is as it was, or the second error says it is not."""
-        file, index = self.file(), self.index()
+        file, index = self._file or self.file(), self._index or self.index()
         try:
             file.append(chunks)
         except OSError:
             file.truncate(self.size)
             raise
-        index.note(header, self.size)
-        self.size += header.size
-        self.end_offset = header.end_offset
+        index.note_append(end_offset - 1, max_timestamp, self.size, size)
+        self.size += size
+        self.end_offset = end_offset
 
     def successor(self, *, size: int, end_offset: int, index: SegmentIndex) -> Segment:
         """The segment that compaction wrote in this one's place."""
@@ -147,7 +156,8 @@ class Segment:
         """(offset, timestamp) of the first record from `from_offset` on that is not older."""
         if self.size == 0 or self.max_timestamp < timestamp:
             return None
-        if not self._is_time_true(self.index().before_time(timestamp)):
+        index = self.index()
+        if not self._is_time_true(index.before_time(timestamp), index):
             self._index = self._rebuilt_index()
         entry = self.index().before_time(timestamp)
         position, expected = self._batch_start(max(entry[1] if entry else self.base_offset, from_offset))
@@ -210,13 +220,16 @@ class Segment:
                 raise self._as_error(item)
         return None
 
-    def _batch_start(self, offset: int, *, cached_only: bool = False) -> tuple[int, int]:
-        """A position at or before the batch that holds `offset`, and the base offset there."""
-        entry = self.index().before_offset(offset)
+    def _batch_start(
+        self, offset: int, candidate: SegmentIndex | None = None, *, cached_only: bool = False
+    ) -> tuple[int, int]:
+        """A position at or before the batch that holds `offset`, and the base offset there. By an index that is not
+        believed yet, if one is given."""
+        entry = (candidate or self.index()).before_offset(offset)
         if entry is None:
             return 0, self.base_offset
         header = self._header_at(entry, cached_only=cached_only)
-        if header is None:  # the index lies; the log is the truth
+        if header is None and candidate is None:  # the index lies; the log is the truth
             if cached_only:
                 raise NotCached
             self._index = self._rebuilt_index()
@@ -242,17 +255,29 @@ class Segment:
             return last is None and self.size == 0
         if last is not None and self._header_at(last) is None:
             return False
-        before, self._index = self._index, index
-        is_true = self._is_time_true(last_time)
-        self._index = before
-        return is_true
+        return (
+            self._is_time_true(last_time, index) and self._newest_after(last_time[1], index) <= last_time[0]
+        )
 
-    def _is_time_true(self, entry: tuple[int, int] | None) -> bool:
+    def _newest_after(self, offset: int, index: SegmentIndex) -> int:
+        """The largest timestamp behind an offset. An index that was cut short is well-formed and says too little."""
+        position, expected = self._batch_start(offset, index)
+        scanner = Scanner(
+            self.file(),
+            self.size,
+            check_crc=False,
+            window_bytes=_HEADER_WINDOW_BYTES,
+            epoch_of=self._epoch_of,
+        )
+        headers = (item.header for item in scanner.scan(position, expected) if isinstance(item, Found))
+        return max((header.max_timestamp for header in headers if header.base_offset > offset), default=-1)
+
+    def _is_time_true(self, entry: tuple[int, int] | None, index: SegmentIndex) -> bool:
         """Whether a batch ends at the entry's offset and has its timestamp. One that lies would hide records."""
         if entry is None:
             return True
         timestamp, offset = entry
-        position, expected = self._batch_start(offset)
+        position, expected = self._batch_start(offset, index)
         scanner = Scanner(
             self.file(),
             self.size,

@@ -25,6 +25,10 @@ class CleanupPolicy(StrEnum):
     COMPACT = "compact"
     COMPACT_DELETE = "compact,delete"
 
+    @classmethod
+    def _missing_(cls, value: object) -> CleanupPolicy | None:
+        return cls.COMPACT_DELETE if value == "delete,compact" else None  # Kafka takes either order
+
     @property
     def compacts(self) -> bool:
         return self is not CleanupPolicy.DELETE

@@ -11,8 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 
-from goqueue.log.partition_log import PartitionLog
-from goqueue.model.errors import PartitionOffline, StorageError, TimedOut
+from goqueue.log.partition_log import NO_SPACE, PartitionLog
+from goqueue.model.errors import DiskFull, GoQueueError, PartitionOffline, StorageError, TimedOut
 from goqueue.node.metrics import Metrics
 from goqueue.node.threads import Threads
 
@@ -39,8 +39,9 @@ class GroupCommit:
     def folder(self) -> str:
         return self._log.folder
 
-    async def wait(self, end: int) -> None:
-        """Until everything before offset `end` is on disk. An error or a time-out means: not known to be."""
+    async def wait(self, end: int, *, since: float | None = None) -> None:
+        """Until everything before offset `end` is on disk. An error or a time-out means: not known to be. Who waits for
+        several logs says since when, so that the time runs once for all of them."""
         if self._log.durable_end >= end:
             return
         if self._log.failure is not None:
@@ -48,14 +49,7 @@ class GroupCommit:
         future = asyncio.get_running_loop().create_future()
         self._waiters.append((end, future))
         self.request()
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await future
-        except TimeoutError:
-            raise TimedOut(
-                f"{self._log.folder} did not reach the disk within {self._timeout_s:g} s; "
-                "whether the messages are stored is not known"
-            ) from None
+        await self._in_time(future, since)
 
     def request(self) -> None:
         """Start syncing what is not durable yet; does not wait."""
@@ -69,7 +63,7 @@ class GroupCommit:
         future = asyncio.get_running_loop().create_future()
         self._checkpoints.append(future)
         self.request()
-        await future
+        await self._in_time(future)
 
     def request_checkpoint(self) -> None:
         """As `checkpoint`, without waiting and without an error: one that fails is followed by another."""
@@ -80,6 +74,17 @@ class GroupCommit:
         """Until no fsync is under way, so that files may be taken away."""
         while self._task is not None:
             await asyncio.wait([self._task])
+
+    async def _in_time(self, future: asyncio.Future[None], since: float | None = None) -> None:
+        started = asyncio.get_running_loop().time() if since is None else since
+        try:
+            async with asyncio.timeout_at(started + self._timeout_s):
+                await future
+        except TimeoutError:
+            raise TimedOut(
+                f"{self._log.folder} did not reach the disk within {self._timeout_s:g} s; "
+                "whether the messages are stored is not known"
+            ) from None
 
     async def _run(self) -> None:
         try:
@@ -94,9 +99,10 @@ class GroupCommit:
             self._metrics.sync_failures.inc()
             self._log.sync_failed(error)
             logger.error("partition stopped folder=%s error=%r", self._log.folder, str(error))
-            self._release()
         finally:
             self._task = None
+        if self._log.failure is not None:  # maybe by a failed write, before the first step here
+            self._release()
 
     async def _sync(self) -> None:
         job = self._log.begin_sync()
@@ -110,29 +116,27 @@ class GroupCommit:
         waiting = list(self._checkpoints)
         job = self._log.begin_checkpoint()
         await self._threads.run(job.sync.run)
-        error: StorageError | None = None
+        error: GoQueueError | None = None
         try:
             await self._threads.run(job.save)
             self._log.finish_checkpoint(job)
-        except (
-            OSError
-        ) as failure:  # a full disk, say: the data is durable and the older checkpoint still true
+        except OSError as failure:  # the data is durable and the older checkpoint still true
             self._log.abandon_checkpoint(job)
-            error = StorageError(f"the checkpoint of {self._log.folder} could not be saved: {failure}")
+            kind = DiskFull if failure.errno in NO_SPACE else StorageError
+            error = kind(f"the checkpoint of {self._log.folder} could not be saved: {failure}")
         self._checkpoints = self._checkpoints[len(waiting) :]
         _settle(waiting, error)
 
     def _release(self) -> None:
         """Answer those whose data is durable, and everybody if it never will be."""
-        if self._log.failure is not None:
-            _settle([future for _, future in self._waiters] + self._checkpoints, self._lost())
-            self._waiters, self._checkpoints = [], []
-            return
         durable = self._log.durable_end
         _settle([future for end, future in self._waiters if end <= durable], None)
         self._waiters = [
             (end, future) for end, future in self._waiters if end > durable and not future.done()
         ]
+        if self._log.failure is not None:
+            _settle([future for _, future in self._waiters] + self._checkpoints, self._lost())
+            self._waiters, self._checkpoints = [], []
 
     def _lost(self) -> StorageError:
         return StorageError(

@@ -35,8 +35,12 @@ class Guard:
 
     def admit_change(self) -> None:
         """Of metadata: it needs the disk as well."""
-        self._require_ready()
+        self.admit_relief()
         self._disk_watch.refuse_if_full()
+
+    def admit_relief(self) -> None:
+        """Deleting topics and shortening their retention is how room is made: a full disk must not refuse that."""
+        self._require_ready()
 
     def admit_read(self) -> None:
         if self.state not in (NodeState.READY, NodeState.DRAINING):

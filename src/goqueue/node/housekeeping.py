@@ -108,7 +108,7 @@ class Housekeeping:
         if is_active_expired(log, now_ms):
             log.roll(now_ms)
         new_start = await self._threads.run(lambda: retention_start(log, now_ms))
-        if new_start > log.log_start:
+        if new_start > log.log_start and not partition.is_deleted:
             size_before = log.size_bytes
             log.delete_before(new_start)
             self._metrics.deleted_bytes.inc(size_before - log.size_bytes)
@@ -122,16 +122,20 @@ class Housekeeping:
         if dirty_ratio(log) <= log.settings.min_cleanable_dirty_ratio:
             return
         now_ms = self._clock.now_ms()
-        plan = plan_compaction(log, now_ms)
-        if plan is None:
+        plan = await self._threads.run(lambda: plan_compaction(log, now_ms))
+        if plan is None or partition.is_deleted:
             return
-        await (
-            partition.commit.checkpoint()
-        )  # sealed segments are durable and indexed before they are rewritten
-        await self._compact(partition, plan)
+        await partition.commit.checkpoint()  # what is rewritten is durable and indexed before
+        async with partition.rewriting:
+            if not partition.is_deleted:
+                await self._compact(partition, plan)
+        if not partition.is_deleted:
+            await partition.commit.checkpoint()
 
     async def _compact(self, partition: Partition, plan: CompactionPlan) -> None:
         log = partition.log
+        for segment in plan.segments:
+            segment.hold_open()  # again: the checkpoint let go of those that it synced
         result = await self._threads.run(lambda: compact(self._disk, log.folder, plan))
         for old, new in result.replaced:
             log.replace_segments(old, new)
@@ -147,12 +151,11 @@ class Housekeeping:
             result.bytes_before,
             result.bytes_after,
         )
-        await partition.commit.checkpoint()
 
     async def save_all(self) -> None:
         """The last act of a clean stop: the next start has nothing to scan."""
         for partition in [*self._topics.partitions(), self._metadata.partition]:
-            if partition.is_led:
+            if partition.is_led or partition in self._unsaved:
                 await self._checkpoint(partition)
 
     async def _checkpoint(self, partition: Partition) -> None:

@@ -4,11 +4,12 @@ then applied, then answered. Commands take turns, so each decides on a state tha
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from goqueue.core.catalog import Catalog, Command, Event, decode_event, encode_event
-from goqueue.log.batch import build_batch, decode_batch, read_header
+from goqueue.log.batch import decode_batch, encode_batch
 from goqueue.log.disk import Disk
-from goqueue.model.errors import InvariantViolation, StorageError
+from goqueue.model.errors import InvariantViolation, StorageError, TimedOut
 from goqueue.model.limits import Limits
 from goqueue.model.names import METADATA_TOPIC
 from goqueue.model.record import NewRecord
@@ -18,6 +19,7 @@ from goqueue.node.folder import LOGS, partition_folder
 from goqueue.node.opening import PartitionOpener
 from goqueue.node.partition import Partition
 
+logger = logging.getLogger(__name__)
 _SETTINGS = TopicSettings(retention_ms=UNLIMITED)
 _FETCH_BYTES = 1024 * 1024
 
@@ -34,6 +36,10 @@ class Metadata:
         if self._partition is None:
             raise InvariantViolation("the metadata log is used before it was opened")
         return self._partition
+
+    @property
+    def is_open(self) -> bool:
+        return self._partition is not None
 
     async def start(self, disk: Disk, opener: PartitionOpener) -> None:
         disk.make_dir(partition_folder(METADATA_TOPIC, 0))
@@ -56,14 +62,23 @@ class Metadata:
             offset = part.next_offset
 
     async def execute(self, command: Command) -> list[Event]:
-        """The events that came of it, durable and applied."""
+        """The events that came of it, durable and applied. Call it from `Changes`: once its events are in the log it must
+        not be cancelled, or the catalogue would no longer be what a restart makes of the log."""
         async with self._turn:
-            await self.partition.lead()  # not at the start: a node must come up on a full disk, to be read
             now_ms = self._clock.now_ms()
             events = self.catalog.decide(command, now_ms)
-            batch = build_batch([NewRecord(None, encode_event(event)) for event in events], now_ms)
-            stored = self.partition.append(batch, read_header(batch), now_ms=now_ms)
-            await self.partition.commit.wait(stored.end)
+            await self.partition.lead()  # not at the start: a node must come up on a full disk, to be read
+            header, batch = encode_batch([NewRecord(None, encode_event(event)) for event in events], now_ms)
+            stored = self.partition.append(batch, header, now_ms=now_ms)
+            await self._until_settled(stored.end)
             for event in events:
                 self.catalog.apply(event)
             return events
+
+    async def _until_settled(self, end: int) -> None:
+        """However long it takes: nothing may be decided before it is known whether the last events are on disk."""
+        while True:
+            try:
+                return await self.partition.commit.wait(end)
+            except TimedOut as error:
+                logger.warning("the metadata log is slow error=%r", error.sentence)

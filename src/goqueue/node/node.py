@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine
 
 from goqueue.log.disk import Disk
+from goqueue.node.changes import Changes
 from goqueue.node.clock import Clock
 from goqueue.node.config import NodeConfig
 from goqueue.node.disk_watch import DiskWatch
@@ -48,12 +49,21 @@ class Node:
             self._housekeeping.note_write,
             sync_timeout_ms=config.log.sync_timeout_ms,
         )
+        changes = Changes(self._spawn, timeout_ms=config.log.sync_timeout_ms)
         self.topics = Topics(
-            config, disk, self._table, self._metadata, self._guard, self.metrics, self._threads, self._opener
+            config,
+            disk,
+            self._table,
+            self._metadata,
+            self._guard,
+            self.metrics,
+            self._threads,
+            self._opener,
+            changes,
         )
         self.publisher = Publisher(self._table, self._guard, self.metrics, clock)
         self.reader = Reader(self._table, self._guard, self.metrics, self._threads)
-        self.producers = Producers(self._metadata, self._guard)
+        self.producers = Producers(self._metadata, self._guard, changes)
         self._started_at = 0.0
         self.failed: asyncio.Event = asyncio.Event()  # see `fail`
 
@@ -99,7 +109,10 @@ class Node:
 
     def health(self) -> Health:
         state = self._guard.state
-        offline = [one.log.folder for one in self._table.partitions() if one.log.failure is not None]
+        logs = [one.log for one in self._table.partitions()]
+        if self._metadata.is_open:
+            logs.append(self._metadata.partition.log)
+        offline = [log.folder for log in logs if log.failure is not None]
         checks = {
             "node": "ok" if state is NodeState.READY else state.value,
             "disk": self._disk_watch.summary,

@@ -13,7 +13,7 @@ from goqueue.core.producer import Appended, Duplicate, ProducerTable, last_seque
 from goqueue.log.batch import NO_PRODUCER, BatchHeader
 from goqueue.log.disk import NotCached
 from goqueue.log.partition_log import PartitionLog, Slice
-from goqueue.model.errors import DataCorrupt, StorageError, TopicNotFound
+from goqueue.model.errors import DataCorrupt, PartitionOffline, StorageError, TopicNotFound
 from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
 from goqueue.node.metrics import Metrics
@@ -75,6 +75,9 @@ class Partition:
         self._parked: list[asyncio.Future[None]] = []
         self._leading: asyncio.Future[None] | None = None
         self._damage_seen: set[int] = set()
+        self.rewriting = (
+            asyncio.Lock()
+        )  # held while a thread rewrites files, which must stay until it is done
         self.damage = damage
         self.is_led = False
         self.is_deleted = False
@@ -86,6 +89,7 @@ class Partition:
             if self._leading is not None:
                 await asyncio.shield(self._leading)
                 continue
+            self._refuse_if_deleted()
             self._leading = asyncio.get_running_loop().create_future()
             try:
                 self.log.begin_epoch(self.log.epochs.latest + 1)
@@ -102,10 +106,13 @@ class Partition:
             producer = Producer(header.producer_id, header.producer_epoch, header.base_sequence)
             verdict = self._producers.table.decide(producer, header.record_count)
             if isinstance(verdict, Duplicate):
+                end = verdict.base_offset + header.record_count
+                if self.log.failure is not None and end > self.log.durable_end:
+                    raise PartitionOffline(
+                        f"{self.log.folder} takes no writes: {self.log.failure}", folder=self.log.folder
+                    )
                 self._metrics.duplicate_batches.inc()
-                return Stored(
-                    verdict.base_offset, verdict.base_offset + header.record_count, is_duplicate=True
-                )
+                return Stored(verdict.base_offset, end, is_duplicate=True)
         base = self.log.append(batch, header, now_ms=now_ms)
         if header.producer_id != NO_PRODUCER:
             self._producers.observe(header._replace(base_offset=base))
@@ -140,13 +147,19 @@ class Partition:
         """The offset of the first record at or after an instant; the high watermark if there is none."""
         self._refuse_if_deleted()
         try:
-            found = await self._threads.run(lambda: self.log.first_at_or_after(timestamp_ms))
+            found = await self._threads.run(lambda: self._seek_blocking(timestamp_ms))
         except DataCorrupt as error:
             self._report_damage(error)
             raise
         except OSError as error:
             raise StorageError(f"reading {self.log.folder} failed: {error}") from error
         return min(found[0], self.log.high_watermark) if found else self.log.high_watermark
+
+    def _seek_blocking(self, timestamp_ms: int) -> tuple[int, int] | None:
+        try:
+            return self.log.first_at_or_after(timestamp_ms)
+        except FileNotFoundError:  # as above
+            return self.log.first_at_or_after(timestamp_ms)
 
     async def wait_beyond(self, offset: int, timeout_s: float) -> None:
         """Until the high watermark is past `offset`, the time is up, or the partition is woken for another reason."""
@@ -179,6 +192,11 @@ class Partition:
         """The topic is deleted: nobody may write or read any more."""
         self.is_deleted = True
         self.wake()
+
+    async def idle(self) -> None:
+        """Until no thread works on the files. Call `retire` first, and none will again."""
+        async with self.rewriting:
+            await self.commit.idle()
 
     def _refuse_if_deleted(self) -> None:
         if self.is_deleted:

@@ -6,12 +6,27 @@ into batches here first, batches that arrive whole (Kafka) go straight to it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
-from goqueue.log.batch import BatchHeader, build_batch, read_header, stamped, validate_new
+from goqueue.core.producer import BATCH_COUNT_KEPT, last_sequence
+from goqueue.log.batch import (
+    ATTRIBUTE_LOG_APPEND_TIME,
+    BatchHeader,
+    encode_batch,
+    read_header,
+    stamped,
+    validate_new,
+)
 from goqueue.log.compression import CODEC_OF_SETTING, Codec
 from goqueue.model.acks import Acks
-from goqueue.model.errors import GoQueueError, InvalidRequest, MessageTooLarge
+from goqueue.model.errors import (
+    GoQueueError,
+    InvalidRequest,
+    InvariantViolation,
+    MessageTooLarge,
+    RequestTooLarge,
+)
 from goqueue.model.limits import Limits
 from goqueue.model.partitioner import partition_for_key
 from goqueue.model.record import NewRecord, Producer
@@ -24,6 +39,7 @@ from goqueue.node.requests import NewMessage, Outcome
 from goqueue.node.topic_table import OpenTopic, TopicTable
 
 _RECORD_OVERHEAD_BYTES = 32  # more than the varints and the attributes byte of any record
+_HEADER_OVERHEAD_BYTES = 10  # two lengths of up to five bytes
 _BATCH_OVERHEAD_BYTES = 64
 
 
@@ -38,8 +54,18 @@ class Publisher:
         self, topic: str, messages: Sequence[NewMessage], *, acks: Acks, producer: Producer | None = None
     ) -> list[Outcome]:
         """Store messages; an outcome for each, in order. Raises where the request as a whole is refused."""
-        target = self._topics.get(topic)
+        try:
+            outcomes = await self._publish(topic, messages, acks, producer)
+        except GoQueueError as error:
+            self._metrics.refused_messages.labels(error.code.value).inc(len(messages))
+            raise
+        return self._counted(outcomes)
+
+    async def _publish(
+        self, topic: str, messages: Sequence[NewMessage], acks: Acks, producer: Producer | None
+    ) -> list[Outcome | None]:
         self._guard.admit_write(len(messages))
+        target = self._topics.get(topic)
         outcomes: list[Outcome | None] = [None] * len(messages)
         groups = self._grouped(target, messages, outcomes)
         if producer is not None and (len(groups) != 1 or any(outcomes)):
@@ -53,7 +79,7 @@ class Publisher:
                 waiting.append((partition, end, positions))
         if acks is Acks.ALL:
             await self._until_durable(waiting, outcomes)
-        return self._counted(outcomes)
+        return outcomes
 
     async def append_batch(self, partition: Partition, settings: TopicSettings, batch: bytes) -> Stored:
         """Validate and append a batch as a client built it."""
@@ -62,11 +88,11 @@ class Publisher:
         if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
             batch = stamped(batch, now_ms)
             header = read_header(batch)
-        return await self._append(partition, batch, header, now_ms)
-
-    async def _append(self, partition: Partition, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
         if not partition.is_led:
             await partition.lead()
+        return self._append(partition, batch, header, now_ms)
+
+    def _append(self, partition: Partition, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
         stored = partition.append(batch, header, now_ms=now_ms)
         if not stored.is_duplicate:
             self._metrics.published_bytes.inc(len(batch))
@@ -118,17 +144,23 @@ class Publisher:
         """Append the records in as few batches as fit; the offset that must be durable, if anything was stored."""
         end: int | None = None
         codec = CODEC_OF_SETTING.get(settings.compression_type, Codec.NONE)
+        is_stamped = settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        attributes = ATTRIBUTE_LOG_APPEND_TIME if is_stamped else 0
         first = 0
-        for chunk in _chunks(records, settings.max_message_bytes - _BATCH_OVERHEAD_BYTES):
+        bytes_max = settings.max_message_bytes - _BATCH_OVERHEAD_BYTES
+        chunks = _chunks(records, bytes_max) if len(records) > 1 else [records]
+        if producer is not None and len(chunks) > BATCH_COUNT_KEPT:
+            raise _not_repeatable(len(chunks), settings.max_message_bytes)
+        for chunk in chunks:
             places = positions[first : first + len(chunk)]
-            sender = Producer(producer.id, producer.epoch, producer.sequence + first) if producer else None
+            sender = _sender(producer, first) if producer else None
             first += len(chunk)
             now_ms = self._clock.now_ms()
-            batch = build_batch(chunk, now_ms, producer=sender, codec=codec)
-            if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-                batch = stamped(batch, now_ms)
+            header, batch = encode_batch(chunk, now_ms, producer=sender, codec=codec, attributes=attributes)
             try:
-                stored = await self._append(partition, batch, read_header(batch), now_ms)
+                if not partition.is_led:
+                    await partition.lead()
+                stored = self._append(partition, batch, header, now_ms)
             except GoQueueError as error:
                 for at in places:
                     outcomes[at] = Outcome(partition.index, None, error)
@@ -145,19 +177,25 @@ class Publisher:
     ) -> None:
         for partition, _, _ in waiting:
             partition.commit.request()  # all disks work at once, then each is waited for
+        since = asyncio.get_running_loop().time()
         for partition, end, positions in waiting:
             try:
-                await partition.commit.wait(end)
+                await partition.commit.wait(end, since=since)
             except GoQueueError as error:
                 for at in positions:
                     outcomes[at] = Outcome(partition.index, None, error)
 
     def _counted(self, outcomes: list[Outcome | None]) -> list[Outcome]:
-        done = [outcome for outcome in outcomes if outcome is not None]
-        refused = [outcome.error for outcome in done if outcome.error is not None]
-        for error in refused:
-            self._metrics.refused_messages.labels(error.code.value).inc()
-        self._metrics.published_messages.inc(len(done) - len(refused))
+        done: list[Outcome] = []
+        refused_count = 0
+        for outcome in outcomes:
+            if outcome is None:
+                raise InvariantViolation("a message was neither stored nor refused")
+            if outcome.error is not None:
+                refused_count += 1
+                self._metrics.refused_messages.labels(outcome.error.code.value).inc()
+            done.append(outcome)
+        self._metrics.published_messages.inc(len(done) - refused_count)
         return done
 
 
@@ -169,8 +207,8 @@ def _check_size(record: NewRecord, bytes_max: int, limits: Limits) -> None:
         if len(key) > limits.key_bytes_max:
             raise MessageTooLarge("the key", len(key), limits.key_bytes_max)
     if record.headers:
-        header_bytes = sum(len(name) + len(content or b"") for name, content in record.headers)
-        size += header_bytes
+        header_bytes = _header_bytes(record)
+        size += header_bytes + _HEADER_OVERHEAD_BYTES * len(record.headers)
         if len(record.headers) > limits.header_count_max:
             raise InvalidRequest(
                 f"a message has at most {limits.header_count_max} headers, not {len(record.headers)}",
@@ -182,20 +220,42 @@ def _check_size(record: NewRecord, bytes_max: int, limits: Limits) -> None:
         raise MessageTooLarge("the message", size, bytes_max)
 
 
+def _header_bytes(record: NewRecord) -> int:
+    return sum(
+        (len(name) if name.isascii() else len(name.encode())) + len(content or b"")
+        for name, content in record.headers
+    )
+
+
+def _sender(producer: Producer, first: int) -> Producer:
+    """The producer as of its record number `first` of this request."""
+    return Producer(producer.id, producer.epoch, last_sequence(producer.sequence, first + 1))
+
+
 def _chunks(records: list[NewRecord], bytes_max: int) -> list[list[NewRecord]]:
     """Runs of records that fit a batch; each record alone does, as was checked."""
     chunks: list[list[NewRecord]] = []
     start, size = 0, 0
     for at, record in enumerate(records):
         more = _RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
-        for name, content in record.headers:
-            more += len(name) + len(content or b"") + 10
+        if record.headers:
+            more += _header_bytes(record) + _HEADER_OVERHEAD_BYTES * len(record.headers)
         if size + more > bytes_max and at > start:
             chunks.append(records[start:at])
             start, size = at, 0
         size += more
     chunks.append(records[start:])
     return chunks
+
+
+def _not_repeatable(batch_count: int, bytes_max: int) -> GoQueueError:
+    """Only so many batches of a producer are remembered: more could be stored but not be recognised when sent again."""
+    return RequestTooLarge(
+        f"messages with producer_id, epoch and sequence must fit {BATCH_COUNT_KEPT} batches of max.message.bytes "
+        f"({bytes_max}); these make {batch_count}; send fewer at once",
+        batch_count=batch_count,
+        batch_count_max=BATCH_COUNT_KEPT,
+    )
 
 
 def _not_idempotent(groups: dict[int, list[int]], outcomes: list[Outcome | None]) -> GoQueueError:

@@ -28,8 +28,8 @@ class Reader:
         self._threads = threads
 
     async def read(self, topic: str, partition: int, query: ReadQuery) -> ReadResult:
-        source = self._topics.get(topic).partition(partition)
         self._guard.admit_read()
+        source = self._topics.get(topic).partition(partition)
         self._check(query)
         start, end = await self._bounds(source, query)
         deadline = asyncio.get_running_loop().time() + query.wait_ms / 1_000
@@ -76,8 +76,9 @@ class Reader:
         records: list[StoredRecord] = []
         bytes_left = self._guard.limits.read_bytes_max
         while len(records) < limit and bytes_left > 0 and offset < min(end, source.log.high_watermark):
+            bound = min(end, source.log.high_watermark)
             try:
-                part = await source.read(offset, end=end, bytes_max=min(_FETCH_BYTES, bytes_left))
+                part = await source.read(offset, end=bound, bytes_max=min(_FETCH_BYTES, bytes_left))
             except DataCorrupt:
                 if records:
                     break
@@ -85,10 +86,10 @@ class Reader:
             size = sum(len(batch.data) for batch in part.batches)
             bytes_left -= size
             self._metrics.read_bytes.inc(size)
-            found = await self._decoded(part, size, offset, end)
+            found = await self._decoded(part, size, offset, bound)
             room = limit - len(records)
             records += found[:room]
-            offset = records[-1].offset + 1 if len(found) > room else min(part.next_offset, end)
+            offset = records[-1].offset + 1 if len(found) > room else min(part.next_offset, bound)
         return records, offset
 
     async def _decoded(self, part: Slice, size: int, start: int, end: int) -> list[StoredRecord]:

@@ -44,8 +44,9 @@ class TopicTable:
     def put(self, topic: OpenTopic) -> None:
         self._topics[topic.facts.name] = topic
 
-    def remove(self, name: str) -> OpenTopic:
-        return self._topics.pop(name)
+    def remove(self, name: str) -> OpenTopic | None:
+        """None if the topic could not be opened."""
+        return self._topics.pop(name, None)
 
     def all(self) -> list[OpenTopic]:
         return [self._topics[name] for name in sorted(self._topics)]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import chain, count
 
 from goqueue.core.catalog import AlterTopic, CreateTopic, DeleteTopic, TopicCreated
 from goqueue.log.disk import Disk
 from goqueue.log.recovery import QUARANTINE
-from goqueue.model.errors import StorageError, TopicExists
+from goqueue.model.errors import StorageError
 from goqueue.model.names import METADATA_TOPIC
 from goqueue.model.settings import as_texts, resolve
+from goqueue.node.changes import Changes
 from goqueue.node.config import NodeConfig
 from goqueue.node.folder import LOGS, TRASH, partition_folder
 from goqueue.node.guard import Guard
@@ -40,6 +42,7 @@ class Topics:
         metrics: Metrics,
         threads: Threads,
         opener: PartitionOpener,
+        changes: Changes,
     ) -> None:
         self._config = config
         self._disk = disk
@@ -49,7 +52,7 @@ class Topics:
         self._metrics = metrics
         self._threads = threads
         self._opener = opener
-        self._in_making: set[str] = set()
+        self._changes = changes
 
     async def start(self) -> None:
         """Open every topic of the catalogue, and clear away what an interrupted create or delete left."""
@@ -62,48 +65,56 @@ class Topics:
         self, name: str, *, partition_count: int | None, overrides: Mapping[str, str]
     ) -> TopicFacts:
         self._guard.admit_change()
-        count = self._config.default_partition_count if partition_count is None else partition_count
-        command = CreateTopic(name, count, overrides)
+        if partition_count is None:
+            partition_count = self._config.default_partition_count
+        command = CreateTopic(name, partition_count, overrides)
+        return await self._changes.run(name, lambda: self._create(command))
+
+    async def alter(self, name: str, overrides: Mapping[str, str | None]) -> TopicFacts:
+        """Set or (with None) take back settings; in force from the next message on."""
+        self._guard.admit_relief()
+        return await self._changes.run(name, lambda: self._alter(AlterTopic(name, overrides)))
+
+    async def delete(self, name: str) -> None:
+        self._guard.admit_relief()
+        await self._changes.run(name, lambda: self._delete(DeleteTopic(name)))
+
+    async def _create(self, command: CreateTopic) -> TopicFacts:
         self._metadata.catalog.decide(command, 0)  # refuse what is wrong before anything touches the disk
-        if name in self._in_making:
-            raise TopicExists(name)
-        self._in_making.add(name)
+        name = command.name
         try:
-            await self._threads.run(lambda: self._make_folders(name, count))
+            await self._threads.run(lambda: self._make_folders(name, command.partition_count))
             (event,) = await self._metadata.execute(command)
             if isinstance(event, TopicCreated):
                 await self._open(event)
         except OSError as error:
             raise StorageError(f"creating topic {name!r} failed: {error}") from error
-        finally:
-            self._in_making.discard(name)
         self._count()
         return self.get(name)
 
-    async def alter(self, name: str, overrides: Mapping[str, str | None]) -> TopicFacts:
-        """Set or (with None) take back settings; in force from the next message on."""
-        self._guard.admit_change()
-        await self._metadata.execute(AlterTopic(name, overrides))
+    async def _alter(self, command: AlterTopic) -> TopicFacts:
+        name = command.name
         topic = self._table.get(name)
+        await self._metadata.execute(command)
         topic.facts = self._metadata.catalog.topic(name)
         topic.settings = resolve(topic.facts.overrides, self._config.topic_defaults)
         for partition in topic.partitions:
             partition.log.settings = topic.settings
         return self.get(name)
 
-    async def delete(self, name: str) -> None:
-        self._guard.admit_change()
-        await self._metadata.execute(DeleteTopic(name))
-        topic = self._table.remove(name)
-        for partition in topic.partitions:
+    async def _delete(self, command: DeleteTopic) -> None:
+        await self._metadata.execute(command)
+        topic = self._table.remove(command.name)
+        partitions = topic.partitions if topic else []
+        for partition in partitions:
             partition.retire()
-        for partition in topic.partitions:
-            await partition.commit.idle()
-        try:
-            await self._threads.run(lambda: self._throw_away(name))
-        except OSError as error:  # the topic is gone all the same; the next start sweeps
-            logger.warning("files of a deleted topic remain topic=%s error=%r", name, str(error))
         self._count()
+        for partition in partitions:
+            await partition.idle()
+        try:
+            await self._threads.run(lambda: self._throw_away(command.name))
+        except OSError as error:  # the topic is gone all the same; the next start sweeps
+            logger.warning("files of a deleted topic remain topic=%s error=%r", command.name, str(error))
 
     def get(self, name: str) -> TopicFacts:
         return self._facts(self._table.get(name))
@@ -140,14 +151,25 @@ class Topics:
         known = {topic.name for topic in self._metadata.catalog.topics()} | {METADATA_TOPIC}
         self._disk.remove_tree(TRASH)
         for entry in self._disk.list(LOGS):
-            if entry.name in known:
+            if entry.name in known or not entry.is_dir:
                 continue
             if self._metadata.catalog.was_deleted(entry.name) or not self._holds_data(entry.name):
                 self._throw_away(entry.name)
                 continue
             logger.error("folder of an unknown topic set aside folder=%s", f"{LOGS}/{entry.name}")
-            self._disk.make_dir(f"{QUARANTINE}/{LOGS}")
-            self._disk.rename(f"{LOGS}/{entry.name}", f"{QUARANTINE}/{LOGS}/{entry.name}")
+            self._set_aside(entry.name)
+
+    def _set_aside(self, name: str) -> None:
+        """Next to what may be there: recovery keeps what it cuts off under the name of the topic, too."""
+        folder = f"{QUARANTINE}/{LOGS}"
+        self._disk.make_dir(folder)
+        self._disk.sync_dir(QUARANTINE)
+        self._disk.sync_dir("")  # the new place is durable before the old one is given up
+        taken = {entry.name for entry in self._disk.list(folder)}
+        free = next(free for free in chain([name], (f"{name}.{at}" for at in count(1))) if free not in taken)
+        self._disk.rename(f"{LOGS}/{name}", f"{folder}/{free}")
+        self._disk.sync_dir(folder)
+        self._disk.sync_dir(LOGS)
 
     def _holds_data(self, name: str) -> bool:
         folders = [entry.name for entry in self._disk.list(f"{LOGS}/{name}") if entry.is_dir]

@@ -204,7 +204,7 @@ class _Run:
                 self._is_sound = self._is_sound and not log.holes
                 forget_what_is_gone(self._history, log)
                 await check_seeks(self._client, log, self._history, self._rng)
-        self._what = Circumstances(flipped=self._what.flipped)
+        self._what = Circumstances(flipped=self._what.flipped, started_at_s=self._loop.time())
 
     def _quarantined(self) -> set[tuple[str, int]]:
         found = set()

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.logs import FOLDER, LogOnDisk, Timed, appended, read_all, small_settings, timed_batch
 
 from goqueue.core.producer import Appended, Duplicate, Fresh, ProducerTable
 from goqueue.log.batch import ATTRIBUTE_DELETE_HORIZON, BatchHeader, decode_batch, read_header
+from goqueue.log.checkpoint import NO_STATE, Checkpoint, load_checkpoint
 from goqueue.log.compaction import compact, plan_compaction
 from goqueue.log.compression import Codec
 from goqueue.log.recovery import truncate_log
-from goqueue.log.scan import Found
 from goqueue.log.retention import is_active_expired, retention_start
+from goqueue.log.scan import Found, Scanner
 from goqueue.model.errors import DataCorrupt, OffsetOutOfRange, StorageError
 from goqueue.model.record import Producer, StoredRecord
 from goqueue.sim.disk import PowerLost
-from tests.support.logs import FOLDER, LogOnDisk, Timed, appended, read_all, small_settings, timed_batch
 
 KEYS = st.sampled_from([None, b"", b"a", b"b", b"a key of more than sixteen bytes"])
 VALUES = st.sampled_from([None, b"", b"v", b"x" * 40, bytes(90), b"\x02" * 30])
@@ -217,16 +219,13 @@ class LogMachine(RuleBasedStateMachine):
         self.horizons = {at: horizon for at, horizon in self.horizons.items() if at < end}
 
     def expect_producers(self) -> None:
-        """After a truncation the table may be rebuilt from what is left of the log: then it forgets what retention
-        or compaction took, but nothing that the log has, and it makes nothing up."""
-        table = self.disk.owner.table
-        in_log = [event for header in self.headers() if (event := appended(header)) is not None]
-        found = {event.producer_id: event for event in table.events()}
-        for event in in_log:
-            assert found[event.producer_id].base_offset >= event.base_offset
-        truth = {batch.event for batch in self.batches}
-        assert all(event in truth for event in table.events())
-        self.adopt_events(table.events())
+        """After a truncation that took the checkpoint back, the table is rebuilt from what is left of the log: it
+        forgets what retention or compaction took, but nothing that the log has."""
+        checkpoint = load_checkpoint(self.disk.mount, FOLDER)
+        assert isinstance(checkpoint, Checkpoint)
+        if checkpoint.owner == NO_STATE:
+            headers = [header for header in self.headers_on_disk() if header.base_offset < self.end]
+            self.adopt_events([event for header in headers if (event := appended(header)) is not None])
 
     def adopt_events(self, events: list[Appended]) -> None:
         self.events = events
@@ -243,6 +242,8 @@ class LogMachine(RuleBasedStateMachine):
         disk.checkpoint()
         self.log_start_saved = self.log_start
         result = compact(disk.mount, FOLDER, plan)
+        if result.failure is not None:
+            raise result.failure
         self.put(records, Codec.NONE, None)
         for old, new in result.replaced:
             disk.log.replace_segments(old, new)
@@ -319,7 +320,11 @@ class LogMachine(RuleBasedStateMachine):
             if what == "compact":
                 self.expect_compacted(before)
             self.recover_with_power_cuts()
-            self.came_back_shorter(max(durable_end, log.durable_end) if what != "truncate" else durable_end)
+            if what == "truncate":
+                self.came_back_shorter(durable_end)
+                self.expect_producers()
+            else:
+                self.came_back_shorter(max(durable_end, log.durable_end))
         finally:
             self.disk.device.crash_after(0)
 
@@ -363,8 +368,9 @@ class LogMachine(RuleBasedStateMachine):
             try:
                 offset = log.read(offset, end=log.end, bytes_max=1).next_offset
             except DataCorrupt as error:
-                assert error.start >= durable_end
-                truncate_log(log, self.disk.mount, self.disk.owner, error.start)
+                torn_at = error.start
+                assert torn_at >= durable_end
+                truncate_log(log, self.disk.mount, self.disk.owner, torn_at)
                 return
 
     def adopt_compacted(self) -> None:
@@ -381,6 +387,15 @@ class LogMachine(RuleBasedStateMachine):
     def batch_ends(self) -> list[int]:
         """Compaction makes one empty batch of several, so where batches end only the log can tell."""
         return [header.end_offset for header in self.headers()]
+
+    def headers_on_disk(self) -> Iterator[BatchHeader]:
+        """Also those of segments that the next checkpoint will remove."""
+        for entry in self.disk.mount.list(FOLDER):
+            if entry.name.endswith(".log"):
+                file = self.disk.mount.open(f"{FOLDER}/{entry.name}")
+                for found in Scanner(file, entry.size, check_crc=False).scan(0, int(entry.name[:20])):
+                    if isinstance(found, Found):
+                        yield found.header
 
     def headers(self) -> list[BatchHeader]:
         return [
@@ -416,7 +431,7 @@ class LogMachine(RuleBasedStateMachine):
     @invariant()
     def the_segments_tile_the_log(self) -> None:
         segments = self.disk.log.segments
-        for first, second in zip(segments, segments[1:], strict=False):
+        for first, second in pairwise(segments):
             assert first.end_offset == second.base_offset
             assert first.base_offset < second.base_offset
 

@@ -1,0 +1,286 @@
+"""What happens by itself: retention, compaction, checkpoints, and what they leave for the next start to do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.support.nodes import (
+    BRISK,
+    CONFIG,
+    SLUGGISH,
+    End,
+    World,
+    counted,
+    create,
+    nothing,
+    offsets,
+    publish,
+    read_all,
+    read_values,
+    simulate,
+)
+
+from goqueue.model.acks import Acks
+from goqueue.model.errors import OffsetOutOfRange
+from goqueue.node.config import LogConfig, NodeConfig
+from goqueue.node.node import Node
+from goqueue.node.requests import ReadQuery
+
+CLEANUP_S = CONFIG.log.cleanup_interval_ms / 1_000
+CHECKPOINT_S = CONFIG.log.checkpoint_interval_ms / 1_000
+
+
+async def fill(node: Node, count: int, *, first: int = 0) -> None:
+    for at in range(first, first + count):
+        offsets(await publish(node, b"%03d" % at * 50))
+
+
+def test_retention_by_time_deletes_files() -> None:
+    """Trap 4, first half."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, segment_bytes="1024", retention_ms="60000")
+            await fill(node, 20)
+            await asyncio.sleep(45)
+            await fill(node, 20, first=20)
+            before = len(world.seen("logs/orders/0", ".log"))
+            await asyncio.sleep(15 + CLEANUP_S + 1)
+            assert len(world.seen("logs/orders/0", ".log")) <= before - 4
+            assert node.topics.partition("orders", 0).earliest >= 15
+            assert [record.offset for record in await read_all(node)][-20:] == list(range(20, 40))
+            with pytest.raises(OffsetOutOfRange):
+                await node.reader.read("orders", 0, ReadQuery(offset=0))
+            assert counted(node, "storage_deleted_bytes_total") > 0
+
+            await asyncio.sleep(60 + CLEANUP_S)
+            assert await read_values(node) == []  # the active segment too
+            facts = node.topics.partition("orders", 0)
+            assert (facts.earliest, facts.latest, facts.size_bytes) == (40, 40, 0)
+            assert offsets(await publish(node, b"next")) == [40]
+
+        await world.live(life, end=End.POWER_CUT)
+
+        async def after(node: Node) -> None:
+            assert await read_values(node) == [b"next"]
+            assert len(world.seen("logs/orders/0", ".log")) == 1
+            assert node.topics.partition("orders", 0).earliest == 40
+
+        await world.live(after)
+
+    simulate(main)
+
+
+def test_retention_by_size_deletes_files_and_keeps_at_least_what_was_asked_for() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, segment_bytes="1024", retention_bytes="4096")
+            await create(node, "unlimited", segment_bytes="1024", retention_bytes="-1", retention_ms="-1")
+            for at in range(60):
+                for topic in ("orders", "unlimited"):
+                    await publish(node, b"%03d" % at * 50, topic=topic)
+            await asyncio.sleep(CLEANUP_S + 1)
+            size = node.topics.partition("orders", 0).size_bytes
+            assert 4_096 <= size < 4_096 + 1_024
+            assert (await read_values(node))[-1] == b"059" * 50
+            assert len(world.seen("logs/orders/0", ".log")) <= 5
+            assert len(await read_values(node, "unlimited")) == 60
+
+        await world.live(life)
+
+    simulate(main)
+
+
+def test_a_shorter_retention_takes_effect_on_what_is_there() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, segment_bytes="1024")
+            await fill(node, 40)
+            await asyncio.sleep(2 * CLEANUP_S)
+            assert len(await read_values(node)) == 40
+            await node.topics.alter("orders", {"retention.ms": "1000"})
+            await asyncio.sleep(CLEANUP_S)
+            assert await read_values(node) == []
+
+        await world.live(life)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_compacted_topic_is_compacted_by_itself_while_it_is_written_and_read(seed: int) -> None:
+    async def main(world: World) -> None:
+        latest: dict[bytes, bytes] = {}
+        count = 0
+
+        async def life(node: Node) -> None:
+            nonlocal count
+            world.device.not_cached_rate = 0.5
+            await create(
+                node, cleanup_policy="compact", segment_bytes="2048", min_cleanable_dirty_ratio="0.1"
+            )
+
+            async def reader() -> None:
+                while True:
+                    offset = 0
+                    while offset < node.topics.partition("orders", 0).latest:
+                        page = await node.reader.read("orders", 0, ReadQuery(offset=offset, limit=1_000))
+                        assert page.next_offset > offset
+                        offset = page.next_offset
+                    await node.reader.read("orders", 0, ReadQuery(timestamp_ms=1_700_000_000_000))
+                    await asyncio.sleep(world.device.rng.uniform(0, 0.5))
+
+            readers = [asyncio.ensure_future(reader()) for _ in range(3)]
+            for step in range(400):
+                key, value = b"key %d" % (step % 7), b"value %d " % step * 5
+                offsets(await publish(node, value, key=key, acks=world.device.rng.choice(list(Acks))))
+                latest[key] = value
+                count += 1
+                await asyncio.sleep(world.device.rng.uniform(0, 0.2))
+            await asyncio.sleep(5)
+            for task in readers:
+                assert not task.done(), task.exception()
+                task.cancel()
+            records = await read_all(node)
+            assert len(records) < 200
+            assert {record.key: record.value for record in records} == latest
+            assert counted(node, "storage_compacted_bytes_total") > 0
+
+        log = LogConfig(cleanup_interval_ms=1_000, checkpoint_interval_ms=3_000)
+        await world.live(life, end=End.POWER_CUT, config=NodeConfig(log=log))
+
+        async def after(node: Node) -> None:
+            assert {record.key: record.value for record in await read_all(node)} == latest
+            assert node.topics.partition("orders", 0).latest == count
+
+        await world.live(after)
+
+    simulate(main, seed=seed)
+
+
+@pytest.mark.parametrize("seconds", [2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5, 10.5])
+def test_a_reader_sees_a_whole_log_at_every_moment_of_a_compaction(seconds: float) -> None:
+    """Also between the moment when the files are replaced and the moment when the log hears of it."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, cleanup_policy="compact", segment_bytes="1024", min_cleanable_dirty_ratio="0")
+            await publish(node, b"first", key=b"first")
+            await asyncio.sleep(CLEANUP_S - world.loop.time() - 0.001)
+            for at in range(30):  # so that the sealed segments are not even synced
+                await publish(node, b"%d" % at * 100, key=b"key", acks=Acks.LEADER)
+            world.loop.executor_latency = SLUGGISH
+            await asyncio.sleep(seconds)
+            world.loop.executor_latency = BRISK
+            for offset in range(31):
+                page = await node.reader.read("orders", 0, ReadQuery(offset=offset))
+                assert page.next_offset == 31
+                assert page.records[-1].offset == 30
+            await asyncio.sleep(20)
+            assert counted(node, "storage_compacted_bytes_total") > 0
+            assert counted(node, "storage_damage_total") == 0
+            assert (await read_values(node))[-1] == b"29" * 100
+
+        await world.live(life, config=NodeConfig(log=LogConfig(checkpoint_interval_ms=600_000)))
+
+    simulate(main)
+
+
+def test_a_partition_that_cannot_be_cleaned_does_not_stop_the_others() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            for topic in ("a", "b"):
+                await create(node, topic, segment_bytes="1024", retention_bytes="1")
+                for at in range(20):
+                    await publish(node, b"%d" % at * 100, topic=topic)
+            await asyncio.sleep(CLEANUP_S - world.loop.time() - 0.5)
+            world.device.fail_next("sync")
+            assert (await publish(node, b"x", topic="a"))[0].error is not None
+            await asyncio.sleep(CLEANUP_S)
+            assert node.topics.partition("a", 0).earliest == 0
+            assert node.topics.partition("b", 0).earliest > 0
+            assert not node.failed.is_set()
+
+        await world.live(life)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("end", [End.KILL, End.POWER_CUT])
+def test_after_a_checkpoint_a_crash_leaves_nothing_to_scan(end: End) -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, partition_count=2, segment_bytes="1024")
+            await fill(node, 20)
+            await publish(node, b"other", partition=1, acks=Acks.LEADER)
+            await asyncio.sleep(CHECKPOINT_S + 1)
+
+        await world.live(life, end=end)
+        assert [world.scanned_bytes("orders", at) for at in (0, 1)] == [0, 0]
+        assert world.scanned_bytes("__cluster_metadata") == 0
+
+    simulate(main)
+
+
+def test_a_clean_stop_leaves_nothing_to_scan() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, partition_count=2, segment_bytes="1024")
+            await fill(node, 20)
+            await publish(node, b"other", partition=1, acks=Acks.NONE)
+
+        await world.live(life)
+        assert [world.scanned_bytes("orders", at) for at in (0, 1)] == [0, 0]
+        assert world.scanned_bytes("__cluster_metadata") == 0
+
+    simulate(main)
+
+
+def test_a_clean_stop_saves_also_what_was_only_recovered() -> None:
+    """A life without a write must not make the next one scan again what it has scanned."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node)
+            await fill(node, 20)
+
+        await world.live(life, end=End.KILL)
+        await world.live(nothing)
+        assert world.scanned_bytes("orders") == 0
+        assert world.scanned_bytes("__cluster_metadata") == 0
+
+    simulate(main)
+
+
+def test_what_is_stopped_cleanly_is_there_whatever_its_acks() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node)
+            for acks in Acks:
+                await publish(node, acks.encode(), acks=acks)
+
+        async def after(node: Node) -> None:
+            assert await read_values(node) == [acks.encode() for acks in Acks]
+
+        await world.live(life, end=End.STOP)
+        world.device.crash()
+        await world.live(after)
+
+    simulate(main)
+
+
+def test_the_disk_and_the_loop_are_watched() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node)
+            await fill(node, 20)
+            await asyncio.sleep(CLEANUP_S + 1)
+            assert counted(node, "storage_log_bytes") == node.topics.partition("orders", 0).size_bytes > 0
+            assert counted(node, "broker_event_loop_lag_seconds_count") > 10
+            assert counted(node, "storage_sync_seconds_count") > 0
+            assert counted(node, "broker_topics") == 1
+
+        await world.live(life)
+
+    simulate(main)
