@@ -63,14 +63,16 @@ class World:
         *,
         end: End = End.STOP,
         config: NodeConfig | None = None,
+        may_fail: bool = False,
     ) -> T:
-        """Start a node, run `main` as part of its process, and end it."""
+        """Start a node, run `main` as part of its process, and end it. Its background tasks must be well at the end."""
         process = self.alive = Process(self.loop, "node", self.device)
 
         async def life() -> T:
             node = Node(config or self.config, process.disk, self.clock)
             await node.start()
             result = await main(node)
+            assert may_fail or not node.failed.is_set()
             if end is End.STOP:
                 await node.drain()
                 await node.stop()

@@ -202,15 +202,7 @@ class Segment:
 
     def _walk_to(self, offset: int, *, check_crc: bool, cached_only: bool) -> tuple[int, int] | None:
         position, expected = self._batch_start(offset, cached_only=cached_only)
-        scanner = Scanner(
-            self.file(),
-            self.size,
-            check_crc=check_crc,
-            window_bytes=_HEADER_WINDOW_BYTES,
-            epoch_of=self._epoch_of,
-            cached_only=cached_only,
-        )
-        for item in scanner.scan(position, expected):
+        for item in self._walk(position, expected, check_crc=check_crc, cached_only=cached_only):
             if isinstance(item, Found):
                 if item.header.end_offset > offset:
                     return item.position, item.header.base_offset
@@ -219,6 +211,20 @@ class Segment:
             elif item.end is None or offset < item.end:
                 raise self._as_error(item)
         return None
+
+    def _walk(
+        self, position: int, expected: int, *, check_crc: bool = False, cached_only: bool = False
+    ) -> Iterator[Found | Damage]:
+        """From batch to batch, usually by their headers alone and not far: in small windows."""
+        scanner = Scanner(
+            self.file(),
+            self.size,
+            check_crc=check_crc,
+            window_bytes=_HEADER_WINDOW_BYTES,
+            epoch_of=self._epoch_of,
+            cached_only=cached_only,
+        )
+        return scanner.scan(position, expected)
 
     def _batch_start(
         self, offset: int, candidate: SegmentIndex | None = None, *, cached_only: bool = False
@@ -262,14 +268,8 @@ class Segment:
     def _newest_after(self, offset: int, index: SegmentIndex) -> int:
         """The largest timestamp behind an offset. An index that was cut short is well-formed and says too little."""
         position, expected = self._batch_start(offset, index)
-        scanner = Scanner(
-            self.file(),
-            self.size,
-            check_crc=False,
-            window_bytes=_HEADER_WINDOW_BYTES,
-            epoch_of=self._epoch_of,
-        )
-        headers = (item.header for item in scanner.scan(position, expected) if isinstance(item, Found))
+        walk = self._walk(position, expected)
+        headers = (item.header for item in walk if isinstance(item, Found))
         return max((header.max_timestamp for header in headers if header.base_offset > offset), default=-1)
 
     def _is_time_true(self, entry: tuple[int, int] | None, index: SegmentIndex) -> bool:
@@ -278,14 +278,7 @@ class Segment:
             return True
         timestamp, offset = entry
         position, expected = self._batch_start(offset, index)
-        scanner = Scanner(
-            self.file(),
-            self.size,
-            check_crc=False,
-            window_bytes=_HEADER_WINDOW_BYTES,
-            epoch_of=self._epoch_of,
-        )
-        for item in scanner.scan(position, expected):
+        for item in self._walk(position, expected):
             if isinstance(item, Found) and item.header.last_offset >= offset:
                 return item.header.last_offset == offset and item.header.max_timestamp == timestamp
         return False

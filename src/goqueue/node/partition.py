@@ -193,10 +193,13 @@ class Partition:
         self.is_deleted = True
         self.wake()
 
-    async def idle(self) -> None:
-        """Until no thread works on the files. Call `retire` first, and none will again."""
+    async def close(self) -> None:
+        """Wait until no thread works on the files, then let go of them: the disk gets no space back from a deleted file
+        that is still open. Call `retire` first."""
         async with self.rewriting:
             await self.commit.idle()
+        for segment in self.log.segments:
+            segment.release()
 
     def _refuse_if_deleted(self) -> None:
         if self.is_deleted:

@@ -110,7 +110,7 @@ class Topics:
             partition.retire()
         self._count()
         for partition in partitions:
-            await partition.idle()
+            await partition.close()
         try:
             await self._threads.run(lambda: self._throw_away(command.name))
         except OSError as error:  # the topic is gone all the same; the next start sweeps

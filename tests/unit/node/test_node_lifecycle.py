@@ -169,7 +169,7 @@ def test_a_background_task_that_fails_is_seen() -> None:
             assert not node.health().is_live
             assert not node.health().is_ready
 
-        await world.live(life, end=End.KILL)
+        await world.live(life, end=End.KILL, may_fail=True)
 
     simulate(main)
 

@@ -13,7 +13,10 @@ from tests.support.nodes import (
     SLUGGISH,
     End,
     World,
+    codes,
+    counted,
     create,
+    messages,
     nothing,
     offsets,
     publish,
@@ -21,7 +24,9 @@ from tests.support.nodes import (
     simulate,
 )
 
+from goqueue.model.acks import Acks
 from goqueue.model.errors import (
+    Code,
     GoQueueError,
     InvalidName,
     InvalidSetting,
@@ -409,6 +414,32 @@ def test_a_topic_deleted_while_it_is_compacted_does_not_return(seconds: float) -
         async def after(node: Node) -> None:
             assert await read_values(node) == [b"new %d" % at * 10 for at in range(30)]
             assert node.topics.partition("orders", 0).damage == []
+
+        await world.live(after)
+
+    simulate(main)
+
+
+def test_a_publish_does_not_begin_to_write_to_a_partition_that_is_gone() -> None:
+    """Its checkpoint would land in the folder of the next topic of that name."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, partition_count=2)
+            for partition in (0, 1):
+                await publish(node, b"old", partition=partition)
+
+        await world.live(life)
+
+        async def after(node: Node) -> None:
+            request = [*messages(b"a", partition=1), *messages(b"b", partition=0)]
+            world.loop.executor_latency = SLUGGISH  # to become leader of partition 1 takes four seconds
+            publishing = asyncio.ensure_future(node.publisher.publish("orders", request, acks=Acks.ALL))
+            await asyncio.sleep(3.5)
+            world.loop.executor_latency = BRISK
+            await node.topics.delete("orders")
+            assert codes(await publishing) == [Code.TOPIC_NOT_FOUND] * 2
+            assert counted(node, "storage_sync_failures_total") == 0
 
         await world.live(after)
 
