@@ -54,7 +54,10 @@ def _produce(url: str, name: str, ledger: Ledger, rng: random.Random) -> None:
                     assert result.error is None, result
                     assert result.partition is not None
                     assert result.offset is not None
-                    assert ledger.acked.setdefault((result.partition, result.offset), message.value or b"") == message.value
+                    assert (
+                        ledger.acked.setdefault((result.partition, result.offset), message.value or b"")
+                        == message.value
+                    )
                 if len(ledger.acked) >= ledger.target:
                     ledger.enough.set()
 
