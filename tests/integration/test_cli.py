@@ -113,8 +113,8 @@ def test_a_line_without_its_key_stops_the_producer(broker: Broker) -> None:
 
 
 def test_refused_messages_are_counted_and_the_command_fails(broker: Broker) -> None:
-    create(broker, "--partitions", "1", "--config", "max.message.bytes=200")
-    done = goqueue(broker, "produce", "orders", "small", "x" * 1_000, "also small", "-o", "json")
+    create(broker, "--partitions", "1", "--config", "max.message.bytes=1024")
+    done = goqueue(broker, "produce", "orders", "small", "x" * 2_000, "also small", "-o", "json")
     assert done.returncode == 1
     assert "1 of 3 messages were refused; the first: " in done.stderr
     assert "MESSAGE_TOO_LARGE" in done.stderr
