@@ -29,7 +29,7 @@ from goqueue.log.disk import Disk, Entry, read_file, replace_file
 from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.index import SegmentIndex, load_index
 from goqueue.log.partition_log import NO_SPACE, SYNC_FAILED, LogState, Owner, PartitionLog
-from goqueue.log.scan import Damage, Scanner, offset_count
+from goqueue.log.scan import Damage, Scanner, is_all_there, offset_count
 from goqueue.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, remove_segment, segment_prefix
 from goqueue.model.errors import OffsetOutOfRange
 from goqueue.model.settings import TopicSettings
@@ -289,13 +289,15 @@ class _Recovery:
         )
 
     def _with_known_end(self, segment: Segment, damage: Damage, *, is_last: bool) -> Damage:
-        """The last batch of a file, all there but with a wrong bit, still says which offsets it took."""
+        """The last batch of a file, all there but with a wrong bit: the next segment says which offsets it took, or
+        else the batch itself."""
         if damage.end is not None:
             return damage
-        count = offset_count(segment.file().read(damage.position, segment.size - damage.position))
-        if count is None:
-            return damage
-        return damage._replace(end=damage.start + count if is_last else segment.end_offset)
+        content = segment.file().read(damage.position, segment.size - damage.position)
+        if not is_last:
+            return damage._replace(end=segment.end_offset) if is_all_there(content) else damage
+        count = offset_count(content)
+        return damage if count is None else damage._replace(end=damage.start + count)
 
     def _is_unwritten(self, segment: Segment, damage: Damage) -> bool:
         return not any(segment.file().read(damage.position, HEADER_BYTES))

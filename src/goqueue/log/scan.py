@@ -50,19 +50,26 @@ class Damage(NamedTuple):
     reason: str
 
 
-def offset_count(content: bytes) -> int | None:
-    """How many offsets the last batch of a file took, if it is all there but has a wrong bit. None: it is torn.
-
-    Where the wrong bit is before what the checksum covers, the rest can be believed. Elsewhere the batch must fit
-    the file exactly, and of its two counts that one is right which makes the checksum match."""
+def is_all_there(content: bytes) -> bool:
+    """Whether the last batch of a file was written whole, though it has a wrong bit: either that is before what the
+    checksum covers, and the rest can be believed, or the batch fits the file exactly."""
     if len(content) < HEADER_BYTES:
+        return False
+    header = read_header(content)
+    fits = header.size == len(content) and header.magic == MAGIC
+    return fits or crc32c(content[CHECKED_FROM:]) == header.crc
+
+
+def offset_count(content: bytes) -> int | None:
+    """How many offsets the last batch of a log took, if it is all there but has a wrong bit. None: it is torn.
+
+    Of its two counts that one is right which makes the checksum match."""
+    if not is_all_there(content):
         return None
     header = read_header(content)
     counts = (header.last_offset_delta + 1, header.record_count)
     if crc32c(content[CHECKED_FROM:]) == header.crc:
         return counts[0]
-    if header.size != len(content) or header.magic != MAGIC:
-        return None
     if counts[0] == counts[1] > 0:
         return counts[0]
     return next((count for count in counts if _is_count(content, header, count)), None)

@@ -134,8 +134,6 @@ class Housekeeping:
 
     async def _compact(self, partition: Partition, plan: CompactionPlan) -> None:
         log = partition.log
-        for segment in plan.segments:
-            segment.hold_open()  # again: the checkpoint let go of those that it synced
         result = await self._threads.run(lambda: compact(self._disk, log.folder, plan))
         for old, new in result.replaced:
             log.replace_segments(old, new)
