@@ -10,7 +10,7 @@ from goqueue.log.partition_log import PartitionLog
 from goqueue.log.recovery import RecoveryReport, open_log
 from goqueue.model.settings import TopicSettings
 from goqueue.node.commit import GroupCommit, Spawn
-from goqueue.node.folder import partition_folder
+from goqueue.node.folder import LOGS, partition_folder
 from goqueue.node.metrics import Metrics
 from goqueue.node.partition import Partition, ProducerState
 from goqueue.node.threads import Threads
@@ -52,7 +52,13 @@ class PartitionOpener:
         self, topic: str, index: int, settings: TopicSettings
     ) -> tuple[PartitionLog, ProducerState, RecoveryReport]:
         state = ProducerState()
-        log, report = open_log(self._disk, partition_folder(topic, index), settings, state)
+        folder = partition_folder(topic, index)
+        is_there = any(entry.name == str(index) for entry in self._disk.list(f"{LOGS}/{topic}"))
+        if not is_there:  # it was made before the topic was, so somebody took it away
+            self._disk.make_dir(folder)
+        log, report = open_log(self._disk, folder, settings, state)
+        if not is_there:
+            report.damage.append(f"{folder} was missing; whatever it held is lost")
         return log, state, report
 
     def _started(

@@ -19,9 +19,9 @@ def skip_fsync() -> Iterator[None]:
     even come up again.)"""
     wait = GroupCommit.wait
 
-    async def hasty(self: GroupCommit, end: int) -> None:
+    async def hasty(self: GroupCommit, end: int, *, since: float | None = None) -> None:
         if METADATA_TOPIC in self.folder:
-            await wait(self, end)
+            await wait(self, end, since=since)
 
     with patch.object(GroupCommit, "wait", hasty):
         yield

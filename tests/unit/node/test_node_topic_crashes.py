@@ -189,6 +189,41 @@ def test_a_disk_error_while_a_topic_is_created_or_deleted_leaves_it_whole_or_gon
         simulate(main)
 
 
+@pytest.mark.parametrize("operation", ["make_dir", "rename", "remove_tree", "list"])
+@pytest.mark.parametrize("end", [None, End.STOP, End.POWER_CUT])
+def test_files_that_a_deletion_could_not_remove_do_not_come_back(
+    operation: Operation, end: End | None
+) -> None:
+    """Neither in the same life nor in the next."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node)
+            for at in range(10):
+                await publish(node, b"old %d" % at)
+            world.device.fail_next(operation)
+            await node.topics.delete("orders")
+            world.device.calm()
+            if end is None:
+                await renew(node)
+
+        async def renew(node: Node) -> None:
+            assert node.topics.list() == []
+            await create(node)
+            assert await read_values(node) == []
+            assert offsets(await publish(node, b"new")) == [0]
+
+        async def after(node: Node) -> None:
+            assert await read_values(node) == [b"new"]
+
+        await world.live(life, end=end or End.POWER_CUT)
+        if end is not None:
+            await world.live(renew, end=End.POWER_CUT)
+        await world.live(after)
+
+    simulate(main)
+
+
 def test_a_folder_that_nobody_knows_is_set_aside_with_its_data() -> None:
     async def main(world: World) -> None:
         async def life(node: Node) -> None:

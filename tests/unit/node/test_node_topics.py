@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable
 from random import Random
 
@@ -31,6 +32,7 @@ from goqueue.model.errors import (
     InvalidName,
     InvalidSetting,
     LimitExceeded,
+    StorageError,
     TimedOut,
     TopicExists,
     TopicNotFound,
@@ -367,20 +369,21 @@ def test_a_topic_whose_creator_has_gone_is_there_or_not_but_never_half() -> None
 def test_a_topic_that_could_not_be_opened_can_be_deleted_and_created_again() -> None:
     async def main(world: World) -> None:
         async def life(node: Node) -> None:
-            lists = 0
-            while "orders" not in names(node):  # let each listing of a folder in a creation fail once
+            failures = 0
+            for lists in range(10):  # let each listing of a folder in a creation fail once
                 world.device.fail_next("list", after=lists)
                 try:
                     await create(node)
-                except TopicExists:
-                    await node.topics.delete("orders")
-                except GoQueueError:
-                    lists += 1
-                else:
-                    break
-            assert lists > 1
-            world.device.calm()
-            offsets(await publish(node, b"a"))
+                except StorageError:
+                    failures += 1
+                world.device.calm()
+                if "orders" not in names(node):
+                    with contextlib.suppress(TopicNotFound):  # only if it is in the catalogue
+                        await node.topics.delete("orders")
+                    await create(node)
+                offsets(await publish(node, b"a"))
+                await node.topics.delete("orders")
+            assert failures > 1
 
         await world.live(life)
 
@@ -388,12 +391,21 @@ def test_a_topic_that_could_not_be_opened_can_be_deleted_and_created_again() -> 
 
 
 @pytest.mark.parametrize("seconds", [0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5])
-def test_a_topic_deleted_while_it_is_compacted_does_not_return(seconds: float) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"},
+        {"cleanup_policy": "delete", "retention_bytes": "1"},
+    ],
+)
+def test_a_topic_deleted_while_it_is_cleaned_up_does_not_return(
+    settings: dict[str, str], seconds: float
+) -> None:
     """A thread that went on in the folder of the next topic of that name would put the data of the last one there."""
 
     async def main(world: World) -> None:
         async def life(node: Node) -> None:
-            await create(node, cleanup_policy="compact", segment_bytes="1024", min_cleanable_dirty_ratio="0")
+            await create(node, "orders", 1, segment_bytes="1024", **settings)
             for at in range(30):
                 await publish(node, b"old %d" % at * 10, key=b"key")
             await asyncio.sleep(CONFIG.log.cleanup_interval_ms / 1_000 - world.loop.time() - 0.001)
@@ -442,5 +454,24 @@ def test_a_publish_does_not_begin_to_write_to_a_partition_that_is_gone() -> None
             assert counted(node, "storage_sync_failures_total") == 0
 
         await world.live(after)
+
+    simulate(main)
+
+
+def test_a_partition_folder_that_is_gone_is_reported_and_not_taken_for_an_empty_one() -> None:
+    async def main(world: World) -> None:
+        async def fill(node: Node) -> None:
+            await create(node, partition_count=2)
+            await publish(node, b"a")
+
+        async def look(node: Node) -> None:
+            lost, kept = node.topics.partitions("orders")
+            assert "was missing" in lost.damage[0]
+            assert kept.damage == []
+            assert offsets(await publish(node, b"b")) == [0]
+
+        await world.live(fill)
+        world.device.mount().remove_tree("logs/orders/0")
+        await world.live(look)
 
     simulate(main)
