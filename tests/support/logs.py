@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from random import Random
 
-import msgspec
-
-from goqueue.core.producer import Appended, ProducerTable, last_sequence
+from goqueue.core.producer import Appended, last_sequence
 from goqueue.log.batch import MAGIC, NO_PRODUCER, BatchHeader, assemble, decode_batch, validate_new
 from goqueue.log.check import CheckReport, check_partition
 from goqueue.log.compaction import CompactionResult, compact, plan_compaction
@@ -18,6 +16,7 @@ from goqueue.log.records import encode_row
 from goqueue.log.recovery import RecoveryReport, open_log
 from goqueue.model.record import Header, Producer, StoredRecord
 from goqueue.model.settings import CleanupPolicy, TopicSettings
+from goqueue.node.partition import ProducerState
 from goqueue.sim.disk import Mount, SimDisk
 
 FOLDER = "logs/topic/0"
@@ -48,26 +47,6 @@ def small_settings(
         index_interval_bytes=index_interval_bytes,
         delete_retention_ms=delete_retention_ms,
     )
-
-
-class Producers:
-    """The owner of a log, as the node has one: the table of idempotent producers."""
-
-    def __init__(self) -> None:
-        self.table = ProducerTable()
-
-    def restore(self, state: msgspec.Raw | None) -> None:
-        self.table = ProducerTable()
-        for event in msgspec.json.decode(state, type=list[Appended]) if state is not None else []:
-            self.table.apply(event)
-
-    def observe(self, header: BatchHeader) -> None:
-        event = appended(header)
-        if event is not None:
-            self.table.apply(event)
-
-    def snapshot(self) -> msgspec.Raw:
-        return msgspec.Raw(msgspec.json.encode(self.table.events()))
 
 
 def appended(header: BatchHeader) -> Appended | None:
@@ -130,7 +109,7 @@ class LogOnDisk:
     def open(self) -> RecoveryReport:
         """A new process opens the log. The one before must have ended."""
         self.mount = self.device.mount()
-        self.owner = Producers()
+        self.owner = ProducerState()
         self.is_led = False
         self.log, self.report = open_log(self.mount, FOLDER, self.settings, self.owner)
         return self.report

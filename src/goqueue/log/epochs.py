@@ -39,14 +39,6 @@ class LeaderEpochs:
         at = bisect_right(self._starts, offset) - 1
         return self._epochs[at] if at >= 0 else None
 
-    def end_of(self, epoch: int, log_end: int) -> tuple[int, int] | None:
-        """The largest epoch at or below this one, and the offset where it ended."""
-        at = bisect_right(self._epochs, epoch) - 1
-        if at < 0:
-            return None
-        end = self._starts[at + 1] if at + 1 < len(self._starts) else log_end
-        return self._epochs[at], end
-
     def truncate(self, end: int) -> None:
         """Forget the epochs that began at or after `end`."""
         while self._starts and self._starts[-1] >= end:

@@ -83,6 +83,7 @@ class Publisher:
 
     async def append_batch(self, partition: Partition, settings: TopicSettings, batch: bytes) -> Stored:
         """Validate and append a batch as a client built it."""
+        self._guard.admit_write(1)
         header = validate_new(batch, settings.max_message_bytes)
         now_ms = self._clock.now_ms()
         if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:

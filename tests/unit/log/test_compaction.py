@@ -8,7 +8,6 @@ import pytest
 from tests.support.logs import (
     FOLDER,
     LogOnDisk,
-    Producers,
     Timed,
     copy_of,
     read_all,
@@ -24,6 +23,7 @@ from goqueue.log.recovery import open_log
 from goqueue.log.scan import Found
 from goqueue.model.errors import StorageError
 from goqueue.model.record import Producer
+from goqueue.node.partition import ProducerState
 
 HOUR_MS = 3_600_000
 
@@ -153,7 +153,7 @@ def test_the_last_sequence_of_an_idempotent_producer_survives() -> None:
     assert values(disk.records()) == [b"newest"]
     _, mount = copy_of(disk.device)
     mount.remove(f"{FOLDER}/checkpoint")  # so that the table can only come from the batches
-    owner = Producers()
+    owner = ProducerState()
     open_log(mount, FOLDER, disk.settings, owner)
     [event] = owner.table.events()
     assert (event.producer_id, event.epoch, event.last_sequence, event.base_offset) == (7, 3, 5, 5)

@@ -298,7 +298,6 @@ def test_the_log_stamps_its_epoch_and_offset_into_every_batch() -> None:
     found = disk.log.read(0, end=6, bytes_max=10_000).batches
     assert [(f.header.base_offset, f.header.leader_epoch) for f in found] == [(0, 0), (2, 1), (4, 2)]
     assert disk.log.epochs.entries() == [(0, 0), (1, 2), (2, 4)]
-    assert disk.log.epochs.end_of(1, disk.log.end) == (1, 4)
 
 
 def test_a_segment_rolls_by_size_and_by_age() -> None:

@@ -9,7 +9,6 @@ import pytest
 from tests.support.logs import (
     FOLDER,
     LogOnDisk,
-    Producers,
     check,
     copy_of,
     plain_batch,
@@ -26,13 +25,14 @@ from goqueue.log.partition_log import PartitionLog
 from goqueue.log.recovery import QUARANTINE, RecoveryReport, open_log, truncate_log
 from goqueue.model.errors import DataCorrupt, OffsetOutOfRange, StorageError
 from goqueue.model.record import StoredRecord
+from goqueue.node.partition import ProducerState
 from goqueue.sim.disk import PowerLost, SimDisk
 
 PATH_0 = f"{FOLDER}/{0:020d}.log"
 
 
 def reopened(disk: Disk) -> tuple[PartitionLog, RecoveryReport]:
-    return open_log(disk, FOLDER, small_settings(), Producers())
+    return open_log(disk, FOLDER, small_settings(), ProducerState())
 
 
 def read_around_damage(log: PartitionLog) -> tuple[list[StoredRecord], list[tuple[int, int]]]:
