@@ -12,7 +12,7 @@ from tests.support.logs import copy_of
 
 from goqueue.log.recovery import open_log
 from goqueue.model.acks import Acks
-from goqueue.model.errors import Code
+from goqueue.model.codes import Code
 from goqueue.model.record import NewRecord, Producer, StoredRecord
 from goqueue.model.settings import TopicSettings
 from goqueue.node.config import LogConfig, NodeConfig

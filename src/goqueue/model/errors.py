@@ -1,4 +1,4 @@
-"""Every error a client can meet, and the one table that maps it to HTTP, gRPC and Kafka.
+"""Every error a client can meet; `goqueue.model.codes` maps each to HTTP, gRPC and Kafka.
 
 An expected error is a `GoQueueError` subclass with a stable code and the offending values. A broken
 invariant is an `InvariantViolation`: the process stops rather than go on with state it cannot trust.
@@ -6,75 +6,9 @@ invariant is an `InvariantViolation`: the process stops rather than go on with s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import ClassVar
 
-
-class Code(StrEnum):
-    INVALID_REQUEST = "INVALID_REQUEST"
-    INVALID_NAME = "INVALID_NAME"
-    INVALID_SETTING = "INVALID_SETTING"
-    INVALID_BATCH = "INVALID_BATCH"
-    CORRUPT_BATCH = "CORRUPT_BATCH"
-    UNSUPPORTED_COMPRESSION = "UNSUPPORTED_COMPRESSION"
-    ROUTE_NOT_FOUND = "ROUTE_NOT_FOUND"
-    METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
-    TOPIC_NOT_FOUND = "TOPIC_NOT_FOUND"
-    PARTITION_NOT_FOUND = "PARTITION_NOT_FOUND"
-    TOPIC_EXISTS = "TOPIC_EXISTS"
-    OFFSET_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
-    MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
-    REQUEST_TOO_LARGE = "REQUEST_TOO_LARGE"
-    LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
-    OUT_OF_ORDER_SEQUENCE = "OUT_OF_ORDER_SEQUENCE"
-    PRODUCER_FENCED = "PRODUCER_FENCED"
-    DISK_FULL = "DISK_FULL"
-    STORAGE_ERROR = "STORAGE_ERROR"
-    PARTITION_OFFLINE = "PARTITION_OFFLINE"
-    DATA_CORRUPT = "DATA_CORRUPT"
-    TIMEOUT = "TIMEOUT"
-    NOT_READY = "NOT_READY"
-    INTERNAL = "INTERNAL"
-
-
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """How one code looks on each protocol."""
-
-    http: int
-    grpc: int
-    kafka: int
-
-
-WIRE: Mapping[Code, Wire] = {
-    Code.INVALID_REQUEST: Wire(http=400, grpc=3, kafka=42),
-    Code.INVALID_NAME: Wire(http=400, grpc=3, kafka=17),
-    Code.INVALID_SETTING: Wire(http=400, grpc=3, kafka=40),
-    Code.INVALID_BATCH: Wire(http=400, grpc=3, kafka=87),
-    Code.CORRUPT_BATCH: Wire(http=400, grpc=3, kafka=2),
-    Code.UNSUPPORTED_COMPRESSION: Wire(http=400, grpc=3, kafka=76),
-    Code.ROUTE_NOT_FOUND: Wire(http=404, grpc=12, kafka=42),
-    Code.METHOD_NOT_ALLOWED: Wire(http=405, grpc=12, kafka=42),
-    Code.TOPIC_NOT_FOUND: Wire(http=404, grpc=5, kafka=3),
-    Code.PARTITION_NOT_FOUND: Wire(http=404, grpc=5, kafka=3),
-    Code.TOPIC_EXISTS: Wire(http=409, grpc=6, kafka=36),
-    Code.OFFSET_OUT_OF_RANGE: Wire(http=416, grpc=11, kafka=1),
-    Code.MESSAGE_TOO_LARGE: Wire(http=413, grpc=8, kafka=10),
-    Code.REQUEST_TOO_LARGE: Wire(http=413, grpc=8, kafka=18),
-    Code.LIMIT_EXCEEDED: Wire(http=429, grpc=8, kafka=44),
-    Code.OUT_OF_ORDER_SEQUENCE: Wire(http=409, grpc=9, kafka=45),
-    Code.PRODUCER_FENCED: Wire(http=409, grpc=9, kafka=47),
-    Code.DISK_FULL: Wire(http=507, grpc=8, kafka=56),
-    Code.STORAGE_ERROR: Wire(http=500, grpc=13, kafka=56),
-    Code.PARTITION_OFFLINE: Wire(http=503, grpc=14, kafka=56),
-    Code.DATA_CORRUPT: Wire(http=500, grpc=15, kafka=2),
-    Code.TIMEOUT: Wire(http=504, grpc=4, kafka=7),
-    Code.NOT_READY: Wire(http=503, grpc=14, kafka=8),
-    Code.INTERNAL: Wire(http=500, grpc=13, kafka=-1),
-}
-
+from goqueue.model.codes import Code
 
 Detail = str | int | float | bool | None | list[str] | list[int]
 
@@ -230,6 +164,188 @@ class DataCorrupt(GoQueueError):
         )
         self.start = start
         self.end = end
+
+
+class UnsupportedVersion(GoQueueError):
+    """The client speaks a version of an API that this broker does not."""
+
+    code = Code.UNSUPPORTED_VERSION
+
+
+class UnknownTopicId(GoQueueError):
+    code = Code.UNKNOWN_TOPIC_ID
+    retriable = True
+
+
+class InvalidPartitions(GoQueueError):
+    code = Code.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactor(GoQueueError):
+    code = Code.INVALID_REPLICATION_FACTOR
+
+
+class FencedLeaderEpoch(GoQueueError):
+    """The client knows an older leader than the one there is."""
+
+    code = Code.FENCED_LEADER_EPOCH
+    retriable = True
+
+
+class UnknownLeaderEpoch(GoQueueError):
+    """The client knows a newer leader than this node does."""
+
+    code = Code.UNKNOWN_LEADER_EPOCH
+    retriable = True
+
+
+class FetchSessionNotFound(GoQueueError):
+    code = Code.FETCH_SESSION_NOT_FOUND
+    retriable = True
+
+
+class InvalidFetchSessionEpoch(GoQueueError):
+    code = Code.INVALID_FETCH_SESSION_EPOCH
+    retriable = True
+
+
+class InvalidTimestamp(GoQueueError):
+    code = Code.INVALID_TIMESTAMP
+
+
+class CoordinatorNotAvailable(GoQueueError):
+    code = Code.COORDINATOR_NOT_AVAILABLE
+    retriable = True
+
+
+class InvalidGroupId(GoQueueError):
+    code = Code.INVALID_GROUP_ID
+
+
+class GroupNotFound(GoQueueError):
+    code = Code.GROUP_NOT_FOUND
+
+
+class GroupNotEmpty(GoQueueError):
+    code = Code.GROUP_NOT_EMPTY
+
+
+class GroupFull(GoQueueError):
+    code = Code.GROUP_FULL
+
+
+class GroupSubscribedToTopic(GoQueueError):
+    code = Code.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+class UnknownMember(GoQueueError):
+    code = Code.UNKNOWN_MEMBER
+
+
+class MemberIdRequired(GoQueueError):
+    """The member must join again with the id that came with this error."""
+
+    code = Code.MEMBER_ID_REQUIRED
+    retriable = True
+
+
+class IllegalGeneration(GoQueueError):
+    """A member of an earlier generation: a zombie."""
+
+    code = Code.ILLEGAL_GENERATION
+
+
+class RebalanceInProgress(GoQueueError):
+    code = Code.REBALANCE_IN_PROGRESS
+    retriable = True
+
+
+class InconsistentGroupProtocol(GoQueueError):
+    code = Code.INCONSISTENT_GROUP_PROTOCOL
+
+
+class InvalidSessionTimeout(GoQueueError):
+    code = Code.INVALID_SESSION_TIMEOUT
+
+
+class FencedInstance(GoQueueError):
+    """Another member has taken over this static member's place."""
+
+    code = Code.FENCED_INSTANCE
+
+
+class UnreleasedInstance(GoQueueError):
+    code = Code.UNRELEASED_INSTANCE
+
+
+class FencedMemberEpoch(GoQueueError):
+    code = Code.FENCED_MEMBER_EPOCH
+
+
+class StaleMemberEpoch(GoQueueError):
+    code = Code.STALE_MEMBER_EPOCH
+
+
+class UnsupportedAssignor(GoQueueError):
+    code = Code.UNSUPPORTED_ASSIGNOR
+
+
+class InvalidRegularExpression(GoQueueError):
+    code = Code.INVALID_REGULAR_EXPRESSION
+
+
+class OffsetMetadataTooLarge(GoQueueError):
+    code = Code.OFFSET_METADATA_TOO_LARGE
+
+
+class UnstableOffset(GoQueueError):
+    """A transaction that would commit this offset is still open."""
+
+    code = Code.UNSTABLE_OFFSET
+    retriable = True
+
+
+class InvalidTransactionState(GoQueueError):
+    code = Code.INVALID_TRANSACTION_STATE
+
+
+class InvalidProducerIdMapping(GoQueueError):
+    code = Code.INVALID_PRODUCER_ID_MAPPING
+
+
+class InvalidTransactionTimeout(GoQueueError):
+    code = Code.INVALID_TRANSACTION_TIMEOUT
+
+
+class ConcurrentTransactions(GoQueueError):
+    """The transaction before this one is still being completed."""
+
+    code = Code.CONCURRENT_TRANSACTIONS
+    retriable = True
+
+
+class TransactionalIdNotFound(GoQueueError):
+    code = Code.TRANSACTIONAL_ID_NOT_FOUND
+
+
+class TransactionalProducerFenced(GoQueueError):
+    """A newer producer with the same transactional id is at work."""
+
+    code = Code.TRANSACTIONAL_PRODUCER_FENCED
+
+
+class TransactionAbortable(GoQueueError):
+    """The transaction cannot go on; the client must abort it."""
+
+    code = Code.TRANSACTION_ABORTABLE
+
+
+class UnknownProducerId(GoQueueError):
+    code = Code.UNKNOWN_PRODUCER_ID
+
+
+class ElectionNotNeeded(GoQueueError):
+    code = Code.ELECTION_NOT_NEEDED
 
 
 class TimedOut(GoQueueError):

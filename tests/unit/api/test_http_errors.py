@@ -9,9 +9,8 @@ from tests.support.asgi import Client, Connection
 from tests.support.rest_api import with_api, with_unstarted_api
 
 from goqueue.api.http.errors import InternalError
+from goqueue.model.codes import WIRE, Code
 from goqueue.model.errors import (
-    WIRE,
-    Code,
     DataCorrupt,
     GoQueueError,
     InvariantViolation,

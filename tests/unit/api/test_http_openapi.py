@@ -14,7 +14,8 @@ from tests.support.rest_api import with_api
 from goqueue.api.http.openapi import build_document
 from goqueue.api.http.routes import ROUTES
 from goqueue.api.http.setting_schema import SETTINGS_SCHEMA, number_pattern
-from goqueue.model.errors import WIRE, Code, InvalidName, InvalidSetting
+from goqueue.model.codes import WIRE, Code
+from goqueue.model.errors import InvalidName, InvalidSetting
 from goqueue.model.limits import Limits
 from goqueue.model.names import check_new_topic_name, check_topic_name
 from goqueue.model.settings import RULES, SETTING_NAMES, OneOf, Ratio, Whole, check_settings

@@ -8,9 +8,8 @@ import pytest
 from tests.support import kafka_python
 
 from goqueue.model import errors as module
+from goqueue.model.codes import WIRE, Code
 from goqueue.model.errors import (
-    WIRE,
-    Code,
     DataCorrupt,
     GoQueueError,
     InvariantViolation,

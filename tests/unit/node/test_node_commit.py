@@ -20,7 +20,8 @@ from tests.support.nodes import (
 )
 
 from goqueue.model.acks import Acks
-from goqueue.model.errors import Code, GoQueueError, TimedOut
+from goqueue.model.codes import Code
+from goqueue.model.errors import GoQueueError, TimedOut
 from goqueue.node.node import Node
 from goqueue.node.requests import Outcome
 

@@ -18,7 +18,8 @@ from tests.support.nodes import (
 )
 
 from goqueue.model.acks import Acks
-from goqueue.model.errors import Code, DiskFull, GoQueueError
+from goqueue.model.codes import Code
+from goqueue.model.errors import DiskFull, GoQueueError
 from goqueue.model.record import Producer
 from goqueue.node.node import Node
 

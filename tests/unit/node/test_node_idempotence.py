@@ -22,13 +22,8 @@ from tests.support.nodes import (
 )
 
 from goqueue.model.acks import Acks
-from goqueue.model.errors import (
-    Code,
-    GoQueueError,
-    InvalidRequest,
-    MessageTooLarge,
-    RequestTooLarge,
-)
+from goqueue.model.codes import Code
+from goqueue.model.errors import GoQueueError, InvalidRequest, MessageTooLarge, RequestTooLarge
 from goqueue.model.record import Producer
 from goqueue.node.node import Node
 

@@ -20,7 +20,8 @@ from tests.support.nodes import (
 
 from goqueue.log.batch import ATTRIBUTE_LOG_APPEND_TIME, HEADER_BYTES, BatchHeader, read_header
 from goqueue.model.acks import Acks
-from goqueue.model.errors import Code, RequestTooLarge, TopicNotFound
+from goqueue.model.codes import Code
+from goqueue.model.errors import RequestTooLarge, TopicNotFound
 from goqueue.model.limits import Limits
 from goqueue.model.record import NewRecord
 from goqueue.node.config import NodeConfig

@@ -26,8 +26,8 @@ from tests.support.nodes import (
 )
 
 from goqueue.model.acks import Acks
+from goqueue.model.codes import Code
 from goqueue.model.errors import (
-    Code,
     GoQueueError,
     InvalidName,
     InvalidSetting,

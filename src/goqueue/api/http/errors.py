@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from goqueue.api.http.asgi import JSON, Send, send_bytes, send_json
-from goqueue.model.errors import WIRE, Code, GoQueueError, MethodNotAllowed
+from goqueue.model.codes import WIRE, Code
+from goqueue.model.errors import GoQueueError, MethodNotAllowed
 
 ENCODER = msgspec.json.Encoder()
 Details = Mapping[str, str | int | float | bool | Sequence[str | int] | None]

@@ -28,7 +28,7 @@ from goqueue.api.http.setting_schema import (
     number_pattern,
 )
 from goqueue.api.http.topic_bodies import NAME_PATTERN, NewTopic, TopicChanges
-from goqueue.model.errors import WIRE, Code
+from goqueue.model.codes import WIRE, Code
 from goqueue.model.names import NAME_LENGTH_MAX
 from goqueue.node.config import NodeConfig
 

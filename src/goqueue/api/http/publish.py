@@ -11,7 +11,8 @@ from goqueue.api.http.asgi import Event, Receive, Send, read_body, send_json
 from goqueue.api.http.errors import ENCODER, Details, error_body
 from goqueue.api.http.publish_body import read_publish
 from goqueue.api.http.query import NoQuery, read_query
-from goqueue.model.errors import Code, GoQueueError
+from goqueue.model.codes import Code
+from goqueue.model.errors import GoQueueError
 from goqueue.node.node import Node
 from goqueue.node.requests import Outcome
 

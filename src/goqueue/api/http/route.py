@@ -16,7 +16,8 @@ from msgspec import Struct
 from goqueue.api.http.asgi import JSON, Event, Receive, Send
 from goqueue.api.http.call import Call, Reply
 from goqueue.api.http.errors import Error, WrongMethod
-from goqueue.model.errors import Code, RouteNotFound
+from goqueue.model.codes import Code
+from goqueue.model.errors import RouteNotFound
 from goqueue.node.node import Node
 
 Q = TypeVar("Q", bound=Struct)

@@ -16,7 +16,7 @@ from goqueue.api.http.call import NoBody
 from goqueue.api.http.producers import InitProducer, ProducerIdentity, init_producer
 from goqueue.api.http.query import NoQuery
 from goqueue.api.http.route import AnyRoute, Direct, Route
-from goqueue.model.errors import Code
+from goqueue.model.codes import Code
 
 _NAMED = (Code.INVALID_NAME, Code.TOPIC_NOT_FOUND)
 _BODY = (Code.REQUEST_TOO_LARGE,)

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from goqueue.api.http.errors import Details
 from goqueue.api.http.topic_bodies import Count, Instant
-from goqueue.model.errors import Code
+from goqueue.model.codes import Code
 
 Uptime = Annotated[float, Meta(description="Seconds since the broker started.")]
 
