@@ -3,6 +3,7 @@
 PYTHON ?= python3
 SEEDS ?= 1000
 CYCLES ?= 100
+SECONDS ?= 600
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,11 +32,12 @@ test: $(DEV_READY) $(PACKAGE_READY) ## Run every test
 	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 .PHONY: check
-check: $(DEV_READY) $(PACKAGE_READY) ## Check format, lint, types and layering
+check: $(DEV_READY) $(PACKAGE_READY) ## Check format, lint, types, layering, Kafka's schemas, and fuzz for a moment
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/unit/test_architecture.py
+	$(BIN)/python scripts/kafka_schemas.py --check
+	$(BIN)/python -m pytest tests/unit/test_architecture.py tests/fuzz
 
 .PHONY: sim
 sim: $(DEV_READY) $(PACKAGE_READY) ## Simulate whole brokers with faults, SEEDS=1000 of them
@@ -45,13 +47,23 @@ sim: $(DEV_READY) $(PACKAGE_READY) ## Simulate whole brokers with faults, SEEDS=
 kill: $(DEV_READY) $(PACKAGE_READY) ## Kill a real broker under load with kill -9, CYCLES=100 times
 	GOQUEUE_KILL_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/integration/test_kill9.py -s --timeout 3600
 
+.PHONY: fuzz
+fuzz: $(DEV_READY) $(PACKAGE_READY) ## Attack the Kafka listener for SECONDS=600, and compare the codec with kio's at length
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+	GOQUEUE_CODEC_EXAMPLES=50 $(BIN)/python -m pytest -n auto --timeout 3600 tests/unit/api/kafka/test_kafka_codec_kio.py
+
 .PHONY: bench
 bench: $(DEV_READY) $(PACKAGE_READY) ## Measure throughput and latency, and verify what was written
 	$(BIN)/python -m bench
 
 .PHONY: docs
-docs: $(DEV_READY) $(PACKAGE_READY) ## Regenerate docs/config.md from the configuration's definition
+docs: $(DEV_READY) $(PACKAGE_READY) ## Regenerate docs/config.md and docs/kafka.md from what the code defines
 	$(BIN)/python -m goqueue.cli.config_docs docs/config.md
+	$(BIN)/python -m goqueue.cli.kafka_docs docs/kafka.md
+
+.PHONY: schemas
+schemas: $(DEV_READY) $(PACKAGE_READY) ## Regenerate the layouts of Kafka's messages from kio
+	$(BIN)/python scripts/kafka_schemas.py
 
 .PHONY: fmt
 fmt: $(DEV_READY) ## Format the code and repair what lint can repair

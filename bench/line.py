@@ -49,6 +49,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 class Bound(StrEnum):
     RATIO_AT_LEAST = "ratio_at_least"
+    RATIO_AT_MOST = "ratio_at_most"
     VALUE_AT_LEAST = "value_at_least"
     VALUE_BELOW = "value_below"
 
@@ -79,6 +80,8 @@ class Line(Struct, frozen=True):
         match self.goal.bound:
             case Bound.RATIO_AT_LEAST:
                 return self.ratio is not None and self.ratio.median >= self.goal.amount
+            case Bound.RATIO_AT_MOST:
+                return self.ratio is not None and self.ratio.median <= self.goal.amount
             case Bound.VALUE_AT_LEAST:
                 return self.value.median >= self.goal.amount
             case Bound.VALUE_BELOW:

@@ -56,9 +56,9 @@ def show(report: Report) -> None:
     table = Table(*_HEADINGS)
     for line in report.lines:
         table.add_row(*_cells(line, report))
+    for cells in _absent_rows(report):
+        table.add_row(*cells)
     Console(width=190).print(table)
-    for name, reason in report.absent_peers.items():
-        print(f"peer {name} is absent: {reason}")
 
 
 def write_docs(path: Path) -> None:
@@ -75,6 +75,7 @@ def _markdown(report: Report, name: str) -> str:
     machine = report.machine
     packages = ", ".join(f"{package} {version}" for package, version in machine.packages.items())
     rows = [_HEADINGS, ("---",) * len(_HEADINGS), *(_cells(line, report) for line in report.lines)]
+    rows += _absent_rows(report)
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     details = "\n".join(f"- `{line.name}`: {_details(line)}" for line in report.lines if line.details)
     return (
@@ -99,6 +100,12 @@ def _cells(line: Line, report: Report) -> tuple[str, ...]:
     )
 
 
+def _absent_rows(report: Report) -> list[tuple[str, ...]]:
+    """A peer that was not measured is not passed over in silence."""
+    empty = ("",) * (len(_HEADINGS) - 3)
+    return [(f"peer {name}", f"absent: {reason}", *empty, "") for name, reason in report.absent_peers.items()]
+
+
 def _ratio(ratio: Spread | None) -> str:
     return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})" if ratio else ""
 
@@ -109,6 +116,8 @@ def _goal(goal: Goal | None, unit: str) -> str:
     match goal.bound:
         case Bound.RATIO_AT_LEAST:
             return f"ratio ≥ {goal.amount:g}"
+        case Bound.RATIO_AT_MOST:
+            return f"ratio ≤ {goal.amount:g}"
         case Bound.VALUE_AT_LEAST:
             return f"≥ {_number(goal.amount)} {unit}"
         case Bound.VALUE_BELOW:

@@ -1,9 +1,11 @@
-"""How much of everything: the default run ends within six minutes, the quick one within one."""
+"""How much of everything: the default run ends within twenty minutes, the quick one within two."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+
+from bench.kafka_bench import KafkaBench
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,24 @@ class Scale:
     batch_requests_max: int  # of 1,000 messages, per round
     recovery_bytes: int
     start_count: int
+    kafka: KafkaScale
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaScale:
+    """Of the lines with other brokers beside ours."""
+
+    round_count: int
+    warm_count: int  # messages of 100 B that each server gets before it is measured: a JVM has to compile,
+    warm_request_count: int  # and requests of one message
+    burst_partition_counts: tuple[int, ...]
+    small_count: int  # messages of 100 B in a burst
+    large_count: int  # messages of 1 KB in a burst
+    latency_s: float
+    request_count: int
+    partition_count: int  # that the requests go round
+    consumers_s: float
+    consumer_count: int
 
 
 FULL = Scale(
@@ -25,6 +45,19 @@ FULL = Scale(
     batch_requests_max=100,
     recovery_bytes=1024**3,
     start_count=4,
+    kafka=KafkaScale(
+        round_count=3,
+        warm_count=1_000_000,
+        warm_request_count=20_000,
+        burst_partition_counts=(3, 1),
+        small_count=500_000,
+        large_count=200_000,
+        latency_s=10.0,
+        request_count=20_000,
+        partition_count=1_000,
+        consumers_s=8.0,
+        consumer_count=200,
+    ),
 )
 QUICK = Scale(
     round_count=3,
@@ -34,6 +67,19 @@ QUICK = Scale(
     batch_requests_max=30,
     recovery_bytes=96 * 1024**2,
     start_count=1,
+    kafka=KafkaScale(
+        round_count=1,
+        warm_count=20_000,
+        warm_request_count=500,
+        burst_partition_counts=(3,),
+        small_count=50_000,
+        large_count=20_000,
+        latency_s=1.5,
+        request_count=2_000,
+        partition_count=100,
+        consumers_s=2.0,
+        consumer_count=50,
+    ),
 )
 
 
@@ -43,3 +89,4 @@ class Run:
 
     folder: Path
     scale: Scale
+    kafka: KafkaBench

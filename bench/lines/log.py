@@ -26,7 +26,7 @@ class NoOwner:
     def restore(self, state: msgspec.Raw | None) -> None:
         pass
 
-    def observe(self, header: BatchHeader) -> None:
+    def observe(self, header: BatchHeader, data: bytes | memoryview) -> None:
         pass
 
     def snapshot(self) -> msgspec.Raw:

@@ -10,9 +10,11 @@ from random import Random
 import cramjam
 import msgspec
 
+from goqueue.log.aborted import Aborted, AbortedIndex
 from goqueue.log.batch import ATTRIBUTE_TRANSACTIONAL, BatchHeader, assemble, read_header
 from goqueue.log.checkpoint import FILE_NAME, Checkpoint, save_checkpoint
 from goqueue.log.compression import Codec, compress
+from goqueue.log.control import encode_marker
 from goqueue.log.disk import read_file
 from goqueue.log.index import SegmentIndex
 from goqueue.log.records import Row, encode_row
@@ -29,6 +31,7 @@ ROWS: list[Row] = [
     (2, 1_000, b"", None, ()),
     (3, 5, b"long", b"x" * 300, ()),
 ]
+ABORTED = [Aborted(7, 10, 25, 11), Aborted(8, 11, 30, 31)]
 CHECKPOINT = Checkpoint(
     log_start=3,
     high_watermark=120,
@@ -39,7 +42,11 @@ CHECKPOINT = Checkpoint(
     recovery_max_timestamp=BASE_TIMESTAMP,
     epoch_latest=2,
     epochs=[(1, 0), (2, 90)],
-    owner=msgspec.Raw(b"[[7,0,4,5,116,1700000000000]]"),
+    owner=msgspec.Raw(
+        b'{"producers":[[7,0,1700000000000,[[7,0,4,5,116,1700000000000,true]],116,-1],[8,4,1700000000005,[],null,2]]}'
+    ),
+    aborted_count=2,
+    aborted_crc=0xA2B3C4D5,
 )
 
 
@@ -81,6 +88,18 @@ def build_index_files() -> tuple[bytes, bytes]:
     return index.encode()
 
 
+def build_marker_file(*, is_commit: bool) -> bytes:
+    _, batch = encode_marker(77, 3, is_commit=is_commit, coordinator_epoch=5, timestamp_ms=BASE_TIMESTAMP)
+    return batch
+
+
+def build_aborted_file() -> bytes:
+    index = AbortedIndex()
+    for entry in ABORTED:
+        index.add(entry)
+    return index.encode()
+
+
 def build_checkpoint_file() -> bytes:
     mount = SimDisk(Random(0)).mount()
     mount.make_dir("folder")
@@ -97,6 +116,9 @@ def build_all() -> dict[str, bytes]:
         "00000000000000001000.index": index,
         "00000000000000001000.timeindex": timeindex,
         "checkpoint": build_checkpoint_file(),
+        "commit.batch": build_marker_file(is_commit=True),
+        "abort.batch": build_marker_file(is_commit=False),
+        "aborted.index": build_aborted_file(),
     }
     for name in COMPRESSED:
         codec, _, framing = name.partition("-")

@@ -10,15 +10,27 @@ import pytest
 from crc32c import crc32c
 from tests.golden.golden_files import COMPRESSED, FOLDER, build_all
 
+from goqueue.core.producer import Appended, ProducerEntry
+from goqueue.log.aborted import Aborted, AbortedIndex, decode_aborted
 from goqueue.log.batch import crc_matches, decode_batch, read_header, validate_new
 from goqueue.log.checkpoint import Checkpoint, load_checkpoint
+from goqueue.log.control import Marker, read_marker
 from goqueue.log.index import IndexEntry, SegmentIndex
 from goqueue.model.record import StoredRecord
+from goqueue.node.partition import ProducerState
 from goqueue.sim.disk import SimDisk
 
 SECOND = 1_000
 START = 1_700_000_000_000
-PINNED = ["plain.batch", "00000000000000001000.index", "00000000000000001000.timeindex", "checkpoint"]
+PINNED = [
+    "plain.batch",
+    "00000000000000001000.index",
+    "00000000000000001000.timeindex",
+    "checkpoint",
+    "commit.batch",
+    "abort.batch",
+    "aborted.index",
+]
 RECORDS = [
     StoredRecord(42, START, b"key", b"value", (("name", b"1"), ("name", None), ("", b""))),
     StoredRecord(43, START - 250, None, b""),
@@ -140,6 +152,24 @@ def test_golden_batch_with_one_flipped_byte_is_noticed() -> None:
         assert not crc_matches(damaged, 0, read_header(damaged)._replace(length=len(batch) - 12))
 
 
+# ---------------------------------------------------------------- markers
+
+
+@pytest.mark.parametrize(("name", "kind"), [("abort", 0), ("commit", 1)])
+def test_golden_marker_is_laid_out_as_the_document_says(name: str, kind: int) -> None:
+    batch = golden(f"{name}.batch")
+    header = read_header(batch)
+    assert header.attributes == 0x30
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, -1)
+    reader = Reader(batch[61:])
+    assert reader.varint() == len(batch) - 62
+    assert (reader.take(1), reader.varint(), reader.varint()) == (b"\x00", 0, 0)
+    assert reader.block() == struct.pack(">hh", 0, kind)
+    assert reader.block() == struct.pack(">hi", 0, 5)
+    assert reader.varint() == 0
+    assert read_marker(batch, header) == Marker(is_commit=kind == 1, coordinator_epoch=5)
+
+
 # ---------------------------------------------------------------- indexes
 
 
@@ -167,6 +197,16 @@ def test_golden_index_files_are_laid_out_as_the_document_says() -> None:
     assert times == [(START + 3 * SECOND, 5), (START + 9 * SECOND, 7), (START + 10 * SECOND, 19)]
 
 
+def test_golden_index_of_aborted_transactions_is_laid_out_as_the_document_says() -> None:
+    content = golden("aborted.index")
+    assert struct.unpack_from(">4siq", content) == (b"GQAB", 1, 2)
+    assert list(struct.iter_unpack(">qqqq", content[16:-4])) == [(7, 10, 25, 11), (8, 11, 30, 31)]
+    assert struct.unpack(">I", content[-4:]) == (crc32c(content[:-4]),)
+    index = decode_aborted(content)
+    assert isinstance(index, AbortedIndex)
+    assert list(index) == [Aborted(7, 10, 25, 11), Aborted(8, 11, 30, 31)]
+
+
 # ---------------------------------------------------------------- checkpoint
 
 
@@ -178,7 +218,7 @@ def load(content: bytes) -> Checkpoint | str | None:
 
 
 def checkpoint_of(body: bytes) -> bytes:
-    return b"goqueue-checkpoint 1 %08x\n" % crc32c(body) + body + b"\n"
+    return b"goqueue-checkpoint 2 %08x\n" % crc32c(body) + body + b"\n"
 
 
 def body_of(content: bytes) -> bytes:
@@ -192,14 +232,32 @@ def test_golden_checkpoint_decodes_to_the_known_values() -> None:
     assert (found.recovery_offset, found.recovery_segment, found.recovery_position) == (118, 100, 4_321)
     assert (found.recovery_max_timestamp, found.epoch_latest) == (START, 2)
     assert found.epochs == [(1, 0), (2, 90)]
-    assert msgspec.json.decode(found.owner) == [[7, 0, 4, 5, 116, START]]
+    assert (found.aborted_count, found.aborted_crc) == (2, 0xA2B3C4D5)
     assert found.needs_its_segment
+    state = ProducerState()
+    state.restore(found.owner)
+    batch = Appended(7, 0, 4, 5, 116, START, is_transactional=True)
+    assert state.table.entries() == [
+        ProducerEntry(7, 0, START, (batch,), transaction_start=116),
+        ProducerEntry(8, 4, START + 5, (), coordinator_epoch=2),
+    ]
+    assert state.snapshot() == found.owner
+
+
+def test_checkpoint_of_the_version_before_is_still_read() -> None:
+    found = load(golden("checkpoint-1"))
+    assert isinstance(found, Checkpoint)
+    assert (found.log_start, found.recovery_offset, found.epochs) == (3, 118, [(1, 0), (2, 90)])
+    assert (found.aborted_count, found.aborted_crc) == (0, 0)
+    state = ProducerState()
+    state.restore(found.owner)
+    assert state.table.entries() == [ProducerEntry(7, 0, START, (Appended(7, 0, 4, 5, 116, START),))]
 
 
 def test_checkpoint_is_laid_out_as_the_document_says() -> None:
     content = golden("checkpoint")
     body = body_of(content)
-    assert content == b"goqueue-checkpoint 1 %08x\n%s\n" % (crc32c(body), body)
+    assert content == b"goqueue-checkpoint 2 %08x\n%s\n" % (crc32c(body), body)
     document = (FOLDER.parents[1] / "docs" / "format" / "checkpoint.md").read_text()
     for field in msgspec.json.decode(body):
         assert f"`{field}`" in document
@@ -235,7 +293,7 @@ def test_checkpoint_with_a_field_that_is_missing_or_wrong_is_refused(change: tup
 
 
 def test_checkpoint_of_another_version_is_refused() -> None:
-    other = golden("checkpoint").replace(b"goqueue-checkpoint 1 ", b"goqueue-checkpoint 2 ")
+    other = golden("checkpoint").replace(b"goqueue-checkpoint 2 ", b"goqueue-checkpoint 3 ")
     assert load(other) == "the checkpoint's checksum does not match"
 
 

@@ -298,7 +298,7 @@ def test_sigterm_and_ctrl_c_stop_a_broker_cleanly_with_one_line_on_stdout(tmp_pa
         with Broker(tmp_path / "data") as broker:
             broker.signal(number)
             assert broker.wait() == 0
-            assert broker.stdout.text() == f"ready http={broker.address}\n"
+            assert broker.stdout.text() == f"ready http={broker.address} kafka={broker.kafka}\n"
             assert "Traceback" not in broker.stderr.text()
 
 
@@ -347,7 +347,7 @@ def test_the_hints_work_as_printed(tmp_path: Path) -> None:
         pytest.skip("needs curl")
     with Broker(tmp_path / "data", "--hints") as broker:
         broker.stderr.wait_for("try: curl .*offset=0")
-        hints = [line[5:] for line in broker.stderr.text().splitlines() if line.startswith("try: ")]
+        hints = [line[5:] for line in broker.stderr.text().splitlines() if line.startswith("try: curl")]
         answers = [
             subprocess.check_output(["bash", "-c", f"{hint} -sS --noproxy '*'"], text=True) for hint in hints
         ]
@@ -381,7 +381,6 @@ def test_the_configuration_in_force_names_its_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        ("serve --kafka 127.0.0.1:9092", "serves no Kafka listener yet"),
         ("nonsense", "No such command"),
         ("topic create", "Missing argument"),
         ("topic create t --config x", "NAME=VALUE"),

@@ -196,12 +196,18 @@ def test_trap_32_a_name_that_could_leave_its_folder_is_refused_on_every_route(br
         answer = call(broker, "POST", "/topics", {"name": name})
         assert (answer.status, answer.body["code"]) == (400, "INVALID_NAME"), name
     assert len(NAMED) >= 6
-    bodies = {"PATCH": {"config": {}}, "POST": {"messages": [{"value": "v"}]}}
+    bodies = {
+        "/topics/{topic}": {"config": {}},
+        "/topics/{topic}/messages": {"messages": [{"value": "v"}]},
+        "/admin/topics/{topic}/partitions": {"count": 9},
+    }
     for method, path in NAMED:
         for segment in BAD_SEGMENTS:
             for prefix in ("", "/v1"):
                 target = prefix + path.format(topic=segment, partition=0)
-                answer = call(broker, method, target, bodies.get(method))
+                answer = call(
+                    broker, method, target, bodies.get(path) if method in ("PATCH", "POST") else None
+                )
                 assert (answer.status, answer.body["code"]) == (400, "INVALID_NAME"), (method, target)
     assert files_below(outside) == before
 

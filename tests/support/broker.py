@@ -1,6 +1,6 @@
 """A real broker process for integration tests.
 
-It listens on a free port and keeps its data in a folder that the test chooses, so any number run side by
+It listens on free ports and keeps its data in a folder that the test chooses, so any number run side by
 side. Output is collected by threads and waited for by content: no test has to sleep. Whatever a test does, the
 end of the `with` block ends this process and no other.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-READY = re.compile(r"ready http=(\S+)")
+READY = re.compile(r"ready http=(\S+) kafka=(\S+)")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 
@@ -134,15 +134,21 @@ class Process:
 
 
 class Broker(Process):
-    """`goqueue serve` on a free port. The constructor returns when it is ready."""
+    """`goqueue serve` on free ports. The constructor returns when it is ready."""
 
     def __init__(
-        self, data_dir: Path, *args: str, env: Mapping[str, str] | None = None, http: str = "127.0.0.1:0"
+        self,
+        data_dir: Path,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        http: str = "127.0.0.1:0",
+        kafka: str = "127.0.0.1:0",
     ) -> None:
         self.data_dir = data_dir
-        super().__init__("serve", "--data-dir", str(data_dir), "--http", http, *args, env=env)
+        listeners = ("--http", http, "--kafka", kafka)
+        super().__init__("serve", "--data-dir", str(data_dir), *listeners, *args, env=env)
         try:
-            self.address = self.stdout.wait_for(READY, timeout_s=START_TIMEOUT_S)[1]
+            self.address, self.kafka = self.stdout.wait_for(READY, timeout_s=START_TIMEOUT_S).groups()
         except AssertionError as error:
             self.kill9()
             raise AssertionError(f"the broker did not start: {error}\n{self.stderr.text()}") from None

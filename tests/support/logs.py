@@ -6,10 +6,19 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 from goqueue.core.producer import Appended, last_sequence
-from goqueue.log.batch import MAGIC, NO_PRODUCER, BatchHeader, assemble, decode_batch, validate_new
+from goqueue.log.batch import (
+    ATTRIBUTE_TRANSACTIONAL,
+    MAGIC,
+    NO_PRODUCER,
+    BatchHeader,
+    assemble,
+    decode_batch,
+    validate_new,
+)
 from goqueue.log.check import CheckReport, check_partition
-from goqueue.log.compaction import CompactionResult, compact, plan_compaction
+from goqueue.log.compaction import CompactionPlan, CompactionResult, compact, plan_compaction
 from goqueue.log.compression import Codec, compress
+from goqueue.log.control import encode_marker
 from goqueue.log.disk import Disk
 from goqueue.log.partition_log import PartitionLog
 from goqueue.log.records import encode_row
@@ -59,11 +68,16 @@ def appended(header: BatchHeader) -> Appended | None:
         last_sequence(header.base_sequence, header.last_offset_delta + 1),
         header.base_offset,
         header.max_timestamp,
+        header.is_transactional,
     )
 
 
 def timed_batch(
-    records: Sequence[Timed], *, producer: Producer | None = None, codec: Codec = Codec.NONE
+    records: Sequence[Timed],
+    *,
+    producer: Producer | None = None,
+    codec: Codec = Codec.NONE,
+    is_transactional: bool = False,
 ) -> bytes:
     """A new batch whose records have a timestamp each, as Kafka's clients build them."""
     base = records[0][0]
@@ -77,7 +91,7 @@ def timed_batch(
             leader_epoch=-1,
             magic=MAGIC,
             crc=0,
-            attributes=codec,
+            attributes=codec | (ATTRIBUTE_TRANSACTIONAL if is_transactional else 0),
             last_offset_delta=len(records) - 1,
             base_timestamp=base,
             max_timestamp=max(record[0] for record in records),
@@ -124,9 +138,44 @@ class LogOnDisk:
         self.lead()
         header = validate_new(batch, BATCH_BYTES_MAX)
         base = self.log.append(batch, header, now_ms=now_ms)
-        self.owner.observe(header._replace(base_offset=base))
+        self.observe(header._replace(base_offset=base), batch)
         self.log.advance_high_watermark(self.log.end)
         return base
+
+    def append_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int = 0,
+        now_ms: int = 1_000,
+    ) -> int:
+        """End a transaction, as a partition does it."""
+        self.lead()
+        self.owner.table.decide_marker(producer_id, epoch)
+        header, batch = encode_marker(
+            producer_id,
+            epoch,
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        base = self.log.append(batch, header, now_ms=now_ms)
+        self.observe(header._replace(base_offset=base), batch)
+        self.log.advance_high_watermark(self.log.end)
+        return base
+
+    def observe(self, header: BatchHeader, batch: bytes) -> None:
+        aborted = self.owner.observe(header, batch)
+        if aborted is not None:
+            self.log.aborted.add(aborted)
+
+    @property
+    def last_stable_offset(self) -> int:
+        first_open = self.owner.table.first_open_offset()
+        watermark = self.log.high_watermark
+        return watermark if first_open is None else max(self.log.log_start, min(first_open, watermark))
 
     def sync(self) -> None:
         job = self.log.begin_sync()
@@ -138,9 +187,12 @@ class LogOnDisk:
         job.run()
         self.log.finish_checkpoint(job)
 
+    def plan_compaction(self, now_ms: int) -> CompactionPlan | None:
+        return plan_compaction(self.log, now_ms, stable_end=self.last_stable_offset)
+
     def compact(self, now_ms: int) -> CompactionResult | None:
         """As housekeeping does it."""
-        plan = plan_compaction(self.log, now_ms)
+        plan = self.plan_compaction(now_ms)
         if plan is None:
             return None
         self.checkpoint()
@@ -152,6 +204,7 @@ class LogOnDisk:
         for old, new in result.replaced:
             self.log.replace_segments(old, new)
         self.log.clean_end = max(self.log.clean_end, result.clean_end)
+        self.log.aborted.forget(result.forgotten)
         self.checkpoint()
 
     def stop(self) -> None:

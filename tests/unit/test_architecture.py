@@ -61,7 +61,7 @@ def test_module_imports_only_what_its_folder_may(module: Path) -> None:
     assert folders <= MAY_IMPORT[folder] | {folder}
 
 
-@pytest.mark.parametrize("module", sorted((PACKAGE / "core").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("module", sorted((PACKAGE / "core").rglob("*.py")), ids=lambda path: path.name)
 def test_state_machine_touches_no_clock_no_io_and_no_chance(module: Path) -> None:
     roots = {name.split(".")[0] for name in _imports(module)}
     assert not roots & IMPURE

@@ -42,6 +42,8 @@ def test_probe_and_measurement_take_turns_at_going_first() -> None:
     [
         (Bound.RATIO_AT_LEAST, 0.5, True),
         (Bound.RATIO_AT_LEAST, 0.6, False),
+        (Bound.RATIO_AT_MOST, 0.5, True),
+        (Bound.RATIO_AT_MOST, 0.4, False),
         (Bound.VALUE_AT_LEAST, 2.0, True),
         (Bound.VALUE_BELOW, 2.0, False),
     ],

@@ -22,12 +22,15 @@ _SHOWN_LENGTH_MAX = 80
 _ORDERED = (  # the first of each pair must not be above the second
     ("disk.warn_percent", "disk.refuse_percent"),
     ("default_partitions", "limits.partitions_per_topic_max"),
+    ("groups.session_ms_min", "groups.session_ms_max"),
 )
 
 
 class Config(Struct, frozen=True):
     data_dir: str = "./data"
     http: str = "127.0.0.1:8080"
+    kafka: str = "127.0.0.1:9092"
+    kafka_advertised: str = ""
     log_level: str = "info"
     node: NodeConfig = field(default_factory=NodeConfig)
 
@@ -95,12 +98,15 @@ def default_values() -> dict[str, Value]:
     values: dict[str, Value] = {
         "data_dir": config.data_dir,
         "http": config.http,
+        "kafka": config.kafka,
+        "kafka_advertised": config.kafka_advertised,
+        "auto_create_topics": config.node.auto_create_topics,
         "log_level": config.log_level,
         "node_id": config.node.node_id,
         "default_partitions": config.node.default_partition_count,
         "drain_timeout_ms": config.node.drain_timeout_ms,
     }
-    for section in ("limits", "disk", "log"):
+    for section in ("limits", "disk", "log", "groups", "transactions"):
         values |= {
             f"{section}.{name}": value
             for name, value in structs.asdict(getattr(config.node, section)).items()
@@ -170,6 +176,7 @@ def _build(settings: Iterable[Setting]) -> Config:
         base,
         node_id=top.pop("node_id"),
         default_partition_count=top.pop("default_partitions"),
+        auto_create_topics=top.pop("auto_create_topics"),
         drain_timeout_ms=top.pop("drain_timeout_ms"),
         topic_defaults=resolve(
             {k: str(v) for k, v in sections["topic_defaults"].items()}, base.topic_defaults
@@ -177,5 +184,7 @@ def _build(settings: Iterable[Setting]) -> Config:
         limits=structs.replace(base.limits, **sections["limits"]),
         disk=structs.replace(base.disk, **sections["disk"]),
         log=structs.replace(base.log, **sections["log"]),
+        groups=structs.replace(base.groups, **sections["groups"]),
+        transactions=structs.replace(base.transactions, **sections["transactions"]),
     )
     return structs.replace(Config(), node=node, **top)

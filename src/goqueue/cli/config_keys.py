@@ -12,10 +12,16 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from goqueue.model.errors import InvalidSetting
-from goqueue.model.settings import SETTING_NAMES, TopicSettings, check_settings, describe_setting
+from goqueue.model.settings import (
+    SETTING_NAMES,
+    TopicSettings,
+    check_settings,
+    describe_setting,
+    setting_facts,
+)
 
 Value = str | int | float
-SECTIONS = ("limits", "disk", "log", "topic_defaults")
+SECTIONS = ("limits", "disk", "log", "groups", "transactions", "topic_defaults")
 ENVIRONMENT_PREFIX = "GOQUEUE_"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -44,7 +50,7 @@ class Key(NamedTuple):
 
     def read(self, raw: object, *, typed: bool) -> Value:
         """The checked value. A file is `typed`: there 5 and "5" differ; environment and flags hold text."""
-        if typed and (isinstance(raw, bool) or not isinstance(raw, self.kind.file_types)):
+        if typed and type(raw) not in self.kind.file_types:  # exactly: true is not 1
             raise ValueError(raw)
         return self.kind.parse(str(raw))
 
@@ -109,11 +115,28 @@ def _text(expected: str, is_right: Callable[[str], bool]) -> Kind:
     return Kind(expected, parse, (str,))
 
 
-def _address() -> Kind:
+def _address(port: int) -> Kind:
     def parse(text: str) -> str:
         return str(parse_address(text))
 
-    return Kind("HOST:PORT such as 127.0.0.1:8080 or [::1]:8080; port 0 picks a free one", parse, (str,))
+    expected = f"HOST:PORT such as 127.0.0.1:{port} or [::1]:{port}; port 0 picks a free one"
+    return Kind(expected, parse, (str,))
+
+
+def _address_or_nothing() -> Kind:
+    def parse(text: str) -> str:
+        return str(parse_address(text)) if text else ""
+
+    return Kind("HOST:PORT such as broker.example:9092, or empty", parse, (str,))
+
+
+def _switch() -> Kind:
+    def parse(text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+
+    return Kind("true or false", parse, (bool,))
 
 
 def _topic_setting(name: str) -> Kind:
@@ -125,7 +148,9 @@ def _topic_setting(name: str) -> Kind:
 
     default: object = getattr(TopicSettings(), name.replace(".", "_"))
     file_types: tuple[type, ...] = (str,)
-    if isinstance(default, int | float):
+    if isinstance(default, bool):
+        file_types = (bool,)
+    elif isinstance(default, int | float):
         file_types = (int, float) if isinstance(default, float) else (int,)
     return Kind(describe_setting(name), parse, file_types)
 
@@ -137,6 +162,7 @@ def _limit(name: str, kind: Kind, purpose: str) -> Key:
 _COUNT = _whole(1, _COUNT_MAX)
 _BYTES = _whole(1, _BYTES_MAX)
 _INTERVAL = _whole(1, _INTERVAL_MS_MAX)
+_RETENTION = _whole(1, 10 * 365 * 24 * 3_600_000)
 
 KEYS: tuple[Key, ...] = (
     Key(
@@ -144,7 +170,14 @@ KEYS: tuple[Key, ...] = (
         _text("the path of a folder", lambda text: bool(text) and "\0" not in text),
         "The folder that holds all data. Nothing outside it is written.",
     ),
-    Key("http", _address(), "Where the REST API listens."),
+    Key("http", _address(8080), "Where the REST API listens."),
+    Key("kafka", _address(9092), "Where Kafka clients connect."),
+    Key(
+        "kafka_advertised",
+        _address_or_nothing(),
+        "The address that Kafka clients are told to use, where it is not the one that is listened on.",
+    ),
+    Key("auto_create_topics", _switch(), "Whether a topic is made when a Kafka client first names it."),
     Key(
         "log_level",
         _text("one of " + ", ".join(LOG_LEVELS), LOG_LEVELS.__contains__),
@@ -177,8 +210,35 @@ KEYS: tuple[Key, ...] = (
     Key("log.cleanup_interval_ms", _INTERVAL, "How often retention and compaction run."),
     Key("log.sync_timeout_ms", _INTERVAL, "A flush that takes longer is an error to the client."),
     Key("log.io_thread_count", _whole(1, 256), "Threads for flushes and for reads from the device."),
+    Key("groups.session_ms_min", _INTERVAL, "The shortest session a member of a classic group may ask for."),
+    Key("groups.session_ms_max", _INTERVAL, "The longest."),
+    Key(
+        "groups.initial_rebalance_delay_ms",
+        _whole(0, 600_000),
+        "How long the first member of a classic group waits for others.",
+    ),
+    Key("groups.member_count_max", _COUNT, "Members of one group."),
+    Key("groups.group_count_max", _COUNT, "Groups in one of the 50 partitions of groups."),
+    Key("groups.offset_count_max", _COUNT, "Committed offsets in one of those partitions."),
+    Key("groups.offset_metadata_chars_max", _COUNT, "Length of the text that is kept with an offset."),
+    Key("groups.offset_retention_ms", _RETENTION, "How long an empty group keeps its offsets."),
+    Key(
+        "groups.consumer_session_ms",
+        _INTERVAL,
+        "A member of a consumer group (KIP-848) that is silent for so long is out.",
+    ),
+    Key("groups.consumer_heartbeat_ms", _INTERVAL, "How often such a member is told to be heard of."),
+    Key("groups.consumer_rebalance_ms_max", _INTERVAL, "How long such a member may hold on to a partition."),
+    Key(
+        "transactions.timeout_ms_max", _INTERVAL, "The longest time-out a transactional producer may ask for."
+    ),
+    Key("transactions.id_expiration_ms", _RETENTION, "How long an idle transactional id is remembered."),
+    Key("transactions.partition_count_max", _COUNT, "Partitions in one transaction."),
+    Key(
+        "transactions.id_count_max", _COUNT, "Transactional ids in one of the 50 partitions of transactions."
+    ),
     *(
-        Key(f"topic_defaults.{name}", _topic_setting(name), "For topics that do not set it themselves.")
+        Key(f"topic_defaults.{name}", _topic_setting(name), setting_facts(name).documentation)
         for name in SETTING_NAMES
     ),
 )

@@ -44,9 +44,10 @@ def read_to_end(
                 to_timestamp=to_timestamp,
                 limit=_PAGE_COUNT,
             )
-            if not page.messages:
+            if page.messages:
+                yield Stretch(start.partition, page.messages)
+            elif page.next_offset == offset:  # nothing more for now; a page of aborted records moves on
                 break
-            yield Stretch(start.partition, page.messages)
             offset, timestamp = page.next_offset, None
 
 

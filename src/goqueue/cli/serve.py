@@ -8,11 +8,14 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from goqueue.api.http.app import RestApi
 from goqueue.api.http.server import HttpServer
+from goqueue.api.kafka.app import KafkaListener
 from goqueue.cli.config import Config
 from goqueue.cli.config_keys import Address, parse_address
+from goqueue.cli.listening import Listening
 from goqueue.log.os_disk import OsDisk
 from goqueue.node.clock import SystemClock
 from goqueue.node.folder import DataFolder
@@ -20,7 +23,18 @@ from goqueue.node.node import Node
 
 logger = logging.getLogger(__name__)
 
-OnReady = Callable[[Address], None]
+OnReady = Callable[[Listening], None]
+
+
+class Server(Protocol):
+    async def start(self) -> tuple[str, int]: ...
+
+    async def stop(self, grace_s: float) -> None: ...
+
+
+class Servers(NamedTuple):
+    http: HttpServer
+    kafka: KafkaListener
 
 
 class BrokerFailed(Exception):
@@ -28,15 +42,15 @@ class BrokerFailed(Exception):
 
 
 async def run_broker(config: Config, *, on_ready: OnReady, stop: asyncio.Event | None = None) -> None:
-    """A whole broker until `stop` is set or the task is cancelled; `on_ready` gets the address it listens on."""
+    """A whole broker until `stop` is set or the task is cancelled; `on_ready` gets the addresses it listens on."""
     folder = DataFolder.lock(config.data_dir)
     try:
         clock = SystemClock()
         node = Node(config.node, OsDisk(config.data_dir), clock)
         await node.start()
         try:
-            server = _http_server(config, RestApi(node, clock))
-            await _listen(config, node, server, on_ready=on_ready, stop=stop or asyncio.Event())
+            servers = Servers(_http_server(config, RestApi(node, clock)), _kafka_listener(config, node))
+            await _serve(config, node, servers, on_ready=on_ready, stop=stop or asyncio.Event())
         finally:
             if not node.failed.is_set():
                 await node.stop()
@@ -75,21 +89,35 @@ def _http_server(config: Config, app: RestApi) -> HttpServer:
     return HttpServer(app, host=host, port=port, connection_count_max=limit)
 
 
-async def _listen(
-    config: Config, node: Node, server: HttpServer, *, on_ready: OnReady, stop: asyncio.Event
+def _kafka_listener(config: Config, node: Node) -> KafkaListener:
+    host, port = parse_address(config.kafka)
+    advertised = parse_address(config.kafka_advertised) if config.kafka_advertised else None
+    return KafkaListener(node, host=host, port=port, advertised=advertised)
+
+
+async def _serve(
+    config: Config, node: Node, servers: Servers, *, on_ready: OnReady, stop: asyncio.Event
 ) -> None:
+    started: list[Server] = []
+    try:
+        http = await _started(servers.http, config.http, started)
+        kafka = await _started(servers.kafka, config.kafka, started)
+        logger.info("listening http=%s kafka=%s", http, kafka)
+        on_ready(Listening(http, kafka))
+        await _first_of(stop, node.failed)
+    finally:
+        await node.drain()
+        await asyncio.gather(*(server.stop(config.node.drain_timeout_ms / 1_000) for server in started))
+
+
+async def _started(server: Server, asked: str, started: list[Server]) -> Address:
     try:
         address = Address(*await server.start())
     except OSError as error:
         reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-        raise BrokerFailed(f"cannot listen on {config.http}: {reason}") from error
-    try:
-        logger.info("listening http=%s", address)
-        on_ready(address)
-        await _first_of(stop, node.failed)
-    finally:
-        await node.drain()
-        await server.stop(config.node.drain_timeout_ms / 1_000)
+        raise BrokerFailed(f"cannot listen on {asked}: {reason}") from error
+    started.append(server)
+    return address
 
 
 async def _first_of(*events: asyncio.Event) -> None:

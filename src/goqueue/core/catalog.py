@@ -12,7 +12,7 @@ from typing import assert_never
 import msgspec
 from msgspec import Struct
 
-from goqueue.model.errors import InvalidSetting, LimitExceeded, TopicExists, TopicNotFound
+from goqueue.model.errors import InvalidPartitions, LimitExceeded, TopicExists, TopicNotFound
 from goqueue.model.limits import Limits
 from goqueue.model.names import check_new_topic_name, check_topic_name, is_internal
 from goqueue.model.settings import SETTING_NAMES, check_settings, unknown_setting
@@ -31,6 +31,11 @@ class TopicAltered(Struct, frozen=True, tag=True, tag_field="event"):
     overrides: dict[str, str]  # all of them, not only what changed
 
 
+class TopicGrown(Struct, frozen=True, tag=True, tag_field="event"):
+    name: str
+    partition_count: int  # all of them, not only what was added
+
+
 class TopicDeleted(Struct, frozen=True, tag=True, tag_field="event"):
     name: str
 
@@ -39,18 +44,24 @@ class ProducerIdReserved(Struct, frozen=True, tag=True, tag_field="event"):
     id: int
 
 
-Event = TopicCreated | TopicAltered | TopicDeleted | ProducerIdReserved
+Event = TopicCreated | TopicAltered | TopicGrown | TopicDeleted | ProducerIdReserved
 
 
 class CreateTopic(Struct, frozen=True):
     name: str
     partition_count: int
     overrides: Mapping[str, str]
+    is_internal: bool = False
 
 
 class AlterTopic(Struct, frozen=True):
     name: str
     changes: Mapping[str, str | None]  # None takes an override back
+
+
+class GrowTopic(Struct, frozen=True):
+    name: str
+    partition_count: int  # all of them, not only what is added
 
 
 class DeleteTopic(Struct, frozen=True):
@@ -61,7 +72,7 @@ class ReserveProducerId(Struct, frozen=True):
     pass
 
 
-Command = CreateTopic | AlterTopic | DeleteTopic | ReserveProducerId
+Command = CreateTopic | AlterTopic | GrowTopic | DeleteTopic | ReserveProducerId
 
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
@@ -93,6 +104,8 @@ class Catalog:
                 return [self._create(command, now_ms)]
             case AlterTopic():
                 return [self._alter(command)]
+            case GrowTopic():
+                return [self._grow(command)]
             case DeleteTopic():
                 return [TopicDeleted(self.topic(command.name).name)]
             case ReserveProducerId():
@@ -101,23 +114,37 @@ class Catalog:
                 assert_never(command)
 
     def _create(self, command: CreateTopic, now_ms: int) -> TopicCreated:
-        name = check_new_topic_name(command.name)
+        check = check_topic_name if command.is_internal else check_new_topic_name
+        name = check(command.name)
         overrides = check_settings(command.overrides)
         if name in self._topics:
             raise TopicExists(name)
-        self._check_limits(command.partition_count)
+        self._check_partition_count(command.partition_count, added=command.partition_count)
+        if len(self._topics) >= self._limits.topic_count_max:
+            raise LimitExceeded(f"there are {len(self._topics)} topics already, which is the limit")
         return TopicCreated(name, self._next_topic_id, command.partition_count, overrides, now_ms)
 
-    def _check_limits(self, partition_count: int) -> None:
+    def _grow(self, command: GrowTopic) -> TopicGrown:
+        topic = self.topic(command.name)
+        added = command.partition_count - topic.partition_count
+        if added <= 0:
+            raise InvalidPartitions(
+                f"topic {topic.name!r} has {topic.partition_count} partitions; it can only get more, "
+                f"not {command.partition_count}",
+                partitions=command.partition_count,
+                partition_count=topic.partition_count,
+            )
+        self._check_partition_count(command.partition_count, added=added)
+        return TopicGrown(topic.name, command.partition_count)
+
+    def _check_partition_count(self, partition_count: int, *, added: int) -> None:
         limits = self._limits
         if not 1 <= partition_count <= limits.partitions_per_topic_max:
-            raise InvalidSetting(
+            raise InvalidPartitions(
                 f"a topic has 1 to {limits.partitions_per_topic_max} partitions, not {partition_count}",
                 partitions=partition_count,
             )
-        if len(self._topics) >= limits.topic_count_max:
-            raise LimitExceeded(f"there are {len(self._topics)} topics already, which is the limit")
-        total = partition_count + sum(topic.partition_count for topic in self._topics.values())
+        total = added + sum(topic.partition_count for topic in self._topics.values())
         if total > limits.partition_count_max:
             raise LimitExceeded(
                 f"{total} partitions in all would be more than the limit of {limits.partition_count_max}"
@@ -143,6 +170,11 @@ class Catalog:
             case TopicAltered():
                 before = self._topics[event.name]
                 self._topics[event.name] = msgspec.structs.replace(before, overrides=event.overrides)
+            case TopicGrown():
+                before = self._topics[event.name]
+                self._topics[event.name] = msgspec.structs.replace(
+                    before, partition_count=event.partition_count
+                )
             case TopicDeleted():
                 del self._topics[event.name]
                 self._deleted.add(event.name)

@@ -1,23 +1,29 @@
-"""Idempotent producers of one partition: each batch is stored once, however often it is sent.
+"""The producers of one partition: each batch is stored once, and every transaction has one beginning and one end.
 
-A producer numbers its records per partition. The table remembers, for each producer, its epoch and its last
-five batches (as many as a Kafka client may have in flight). `decide` reads and `apply` alone changes: it is
-called after the append succeeded, and again for every batch that recovery finds, so a sequence is consumed
-only if its records are in the log.
+A producer numbers its records per partition. The table remembers, for each producer, its epoch, its last five
+batches (as many as a Kafka client may have in flight) and where its open transaction began. `decide` reads and
+`apply` alone changes: it is called after the append succeeded, and again for every batch and marker that recovery
+finds, so a sequence is consumed only if its records are in the log.
+
+A marker ends the transaction of its producer. With KIP-890 it carries an epoch one above that of the transaction:
+from then on whatever the old epoch still sends is refused, and the next batch begins at sequence 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from msgspec import Struct
 
-from goqueue.model.errors import OutOfOrderSequence, ProducerFenced
+from goqueue.model.errors import InvalidTransactionState, OutOfOrderSequence, ProducerFenced
 from goqueue.model.record import Producer
 
 BATCH_COUNT_KEPT = 5
 PRODUCER_COUNT_MAX = 100_000
 IDLE_MS_MAX = 7 * 24 * 3_600_000
+NO_COORDINATOR = -1
+NO_SEQUENCE = -1
 _SEQUENCE_MASK = 0x7FFFFFFF  # sequences wrap from 2**31 - 1 to 0
 
 
@@ -30,6 +36,36 @@ class Appended(Struct, frozen=True, array_like=True):
     last_sequence: int
     base_offset: int
     timestamp_ms: int
+    is_transactional: bool = False
+
+
+class Completed(Struct, frozen=True, array_like=True):
+    """The event: the marker that ends a producer's transaction is in the log."""
+
+    producer_id: int
+    epoch: int
+    offset: int
+    is_commit: bool
+    coordinator_epoch: int
+    timestamp_ms: int
+
+
+Event = Appended | Completed
+
+
+class ProducerEntry(Struct, array_like=True):
+    """What is known of one producer. `batches` are those of its epoch, the newest last."""
+
+    producer_id: int
+    epoch: int
+    timestamp_ms: int
+    batches: tuple[Appended, ...] = ()
+    transaction_start: int | None = None
+    coordinator_epoch: int = NO_COORDINATOR  # of the newest marker
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,62 +88,136 @@ def last_sequence(first: int, record_count: int) -> int:
 
 
 class ProducerTable:
-    def __init__(self) -> None:
-        # In order of last use, so that the longest idle is the first to go. Newest batch last.
-        self._batches: dict[int, tuple[Appended, ...]] = {}
+    def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
+        # In order of last use, so that the longest idle is the first to go.
+        self._producers = {entry.producer_id: entry for entry in entries}
+        # Start offset to producer. They begin in the order of their offsets, so the first is the oldest.
+        self._open: dict[int, int] = dict(
+            sorted(
+                (entry.transaction_start, entry.producer_id)
+                for entry in self._producers.values()
+                if entry.transaction_start is not None
+            )
+        )
 
-    def decide(self, producer: Producer, record_count: int) -> Verdict:
-        """Whether to append; raises where the producer is fenced or a batch is missing before this one."""
-        batches = self._batches.get(producer.id)
-        if batches is None:  # unknown or forgotten: it starts wherever it says
+    # ---------------------------------------------------------------- deciding
+
+    def decide(self, producer: Producer, record_count: int, *, is_transactional: bool = False) -> Verdict:
+        """Whether to append; raises where the producer is fenced, a batch is missing before this one, or it would be a
+        plain one in the middle of a transaction."""
+        entry = self._producers.get(producer.id)
+        if entry is None:  # unknown or forgotten: it starts wherever it says
             return FRESH
-        latest = batches[-1]
-        if producer.epoch < latest.epoch:
-            raise ProducerFenced(
-                f"producer {producer.id} has epoch {latest.epoch} by now; epoch {producer.epoch} is fenced",
-                producer_id=producer.id,
-                epoch=producer.epoch,
-                current_epoch=latest.epoch,
-            )
-        if producer.epoch > latest.epoch:
-            return self._expect(producer, 0)
-        last = last_sequence(producer.sequence, record_count)
+        if producer.epoch < entry.epoch:
+            raise _fenced(producer.id, producer.epoch, entry.epoch)
+        batches = entry.batches if producer.epoch == entry.epoch else ()
+        first, last = producer.sequence, last_sequence(producer.sequence, record_count)
         for batch in batches:
-            if batch.epoch == producer.epoch and (batch.first_sequence, batch.last_sequence) == (
-                producer.sequence,
-                last,
-            ):
+            if batch.first_sequence == first and batch.last_sequence == last:
                 return Duplicate(batch.base_offset)
-        return self._expect(producer, (latest.last_sequence + 1) & _SEQUENCE_MASK)
-
-    def _expect(self, producer: Producer, sequence: int) -> Fresh:
-        if producer.sequence != sequence:
-            raise OutOfOrderSequence(
-                f"producer {producer.id} (epoch {producer.epoch}) sent sequence {producer.sequence}; "
-                f"the next is {sequence}",
+        if entry.transaction_start is not None and not is_transactional:
+            raise InvalidTransactionState(
+                f"producer {producer.id} has an open transaction since offset {entry.transaction_start}; "
+                "its batches must be transactional until it has ended",
                 producer_id=producer.id,
                 epoch=producer.epoch,
-                sequence=producer.sequence,
-                expected=sequence,
+                transaction_start=entry.transaction_start,
             )
+        _expect(producer, (batches[-1].last_sequence + 1) & _SEQUENCE_MASK if batches else 0)
         return FRESH
 
-    def apply(self, event: Appended) -> None:
-        before = self._batches.pop(event.producer_id, ())
-        if before and before[-1].epoch != event.epoch:
-            before = ()
-        self._batches[event.producer_id] = (*before[1 - BATCH_COUNT_KEPT :], event)
-        if len(self._batches) > PRODUCER_COUNT_MAX:
-            del self._batches[next(iter(self._batches))]
+    def decide_marker(self, producer_id: int, epoch: int, *, is_epoch_bumped: bool = False) -> None:
+        """Raises if the marker comes from the past. One for a producer without an open transaction is fine: the
+        coordinator writes it again when it does not know whether the first arrived.
+
+        With transaction version 2 (`is_epoch_bumped`) the coordinator ends a transaction of epoch e by a marker of epoch
+        e + 1. One that is not above the open transaction's epoch is a late copy of the marker before, and would end
+        the wrong transaction."""
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            return
+        is_late_copy = is_epoch_bumped and epoch == entry.epoch and entry.transaction_start is not None
+        if epoch < entry.epoch or is_late_copy:
+            raise _fenced(producer_id, epoch, entry.epoch)
+
+    # ---------------------------------------------------------------- applying
+
+    def apply(self, event: Event) -> None:
+        id = event.producer_id
+        entry = self._producers.pop(id, None)
+        if entry is None:
+            entry = ProducerEntry(id, event.epoch, event.timestamp_ms)
+        elif entry.epoch != event.epoch:
+            entry.epoch, entry.batches = event.epoch, ()
+        self._producers[id] = entry
+        entry.timestamp_ms = event.timestamp_ms
+        if isinstance(event, Completed):
+            self._complete(entry, event)
+        else:
+            entry.batches = (*entry.batches[1 - BATCH_COUNT_KEPT :], event)
+            if event.is_transactional and entry.transaction_start is None:
+                entry.transaction_start = event.base_offset
+                self._open[event.base_offset] = id
+        if len(self._producers) > PRODUCER_COUNT_MAX:
+            self._forget_longest_idle()
+
+    def _complete(self, entry: ProducerEntry, event: Completed) -> None:
+        entry.coordinator_epoch = event.coordinator_epoch
+        if entry.transaction_start is not None:
+            del self._open[entry.transaction_start]
+            entry.transaction_start = None
+
+    def _forget_longest_idle(self) -> None:
+        """Never one with an open transaction: its end would find no beginning."""
+        idle = (id for id, entry in self._producers.items() if entry.transaction_start is None)
+        id = next(idle, None)
+        if id is not None:
+            del self._producers[id]
 
     def expire(self, now_ms: int) -> None:
-        """Forget producers that have been idle for a week."""
+        """Forget producers that have been idle for a week, but none with an open transaction."""
         idle = [
-            id for id, batches in self._batches.items() if now_ms - batches[-1].timestamp_ms > IDLE_MS_MAX
+            id
+            for id, entry in self._producers.items()
+            if now_ms - entry.timestamp_ms > IDLE_MS_MAX and entry.transaction_start is None
         ]
         for id in idle:
-            del self._batches[id]
+            del self._producers[id]
 
-    def events(self) -> list[Appended]:
-        """Applied in order to an empty table they give this one."""
-        return [event for batches in self._batches.values() for event in batches]
+    # ---------------------------------------------------------------- facts
+
+    def first_open_offset(self) -> int | None:
+        """Where the oldest open transaction began."""
+        return next(iter(self._open), None)
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        return self._producers.get(producer_id)
+
+    def entries(self) -> list[ProducerEntry]:
+        """The whole state, in order of last use; a table of these is this one. Not to be changed."""
+        return list(self._producers.values())
+
+    def open_entries(self) -> list[ProducerEntry]:
+        """Those with an open transaction, in order of its start."""
+        return [self._producers[id] for id in self._open.values()]
+
+
+def _expect(producer: Producer, sequence: int) -> None:
+    if producer.sequence != sequence:
+        raise OutOfOrderSequence(
+            f"producer {producer.id} (epoch {producer.epoch}) sent sequence {producer.sequence}; "
+            f"the next is {sequence}",
+            producer_id=producer.id,
+            epoch=producer.epoch,
+            sequence=producer.sequence,
+            expected=sequence,
+        )
+
+
+def _fenced(producer_id: int, epoch: int, current_epoch: int) -> ProducerFenced:
+    return ProducerFenced(
+        f"producer {producer_id} has epoch {current_epoch} by now; epoch {epoch} is fenced",
+        producer_id=producer_id,
+        epoch=epoch,
+        current_epoch=current_epoch,
+    )

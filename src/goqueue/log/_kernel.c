@@ -75,6 +75,7 @@ static PyObject *refuse_rest(Py_ssize_t count) {
     return PyErr_Format(PyExc_ValueError, "bytes are left over after %zd records", count);
 }
 
+/* The largest timestamp delta, or None of no records. */
 static PyObject *check_records(PyObject *self, PyObject *args) {
     Py_buffer data;
     Py_ssize_t start, count;
@@ -87,7 +88,7 @@ static PyObject *check_records(PyObject *self, PyObject *args) {
     }
     Cursor payload = {(const uint8_t *)data.buf + start, (const uint8_t *)data.buf + data.len};
     Record record;
-    int64_t previous = -1;
+    int64_t previous = -1, newest = INT64_MIN;
     for (Py_ssize_t i = 0; i < count; i++) {
         const char *wrong = read_record(&payload, previous, last, &record);
         if (wrong) {
@@ -95,12 +96,13 @@ static PyObject *check_records(PyObject *self, PyObject *args) {
             goto done;
         }
         previous = record.offset_delta;
+        if (record.timestamp_delta > newest) newest = record.timestamp_delta;
     }
     if (payload.at != payload.end) {
         refuse_rest(count);
         goto done;
     }
-    result = Py_NewRef(Py_None);
+    result = count > 0 ? PyLong_FromLongLong(newest) : Py_NewRef(Py_None);
 done:
     PyBuffer_Release(&data);
     return result;
@@ -189,7 +191,8 @@ done:
 }
 
 static PyMethodDef methods[] = {
-    {"check_records", check_records, METH_VARARGS, "check_records(data, start, count, last_offset_delta) -> None"},
+    {"check_records", check_records, METH_VARARGS,
+     "check_records(data, start, count, last_offset_delta) -> largest timestamp delta or None"},
     {"decode_records", decode_records, METH_VARARGS,
      "decode_records(data, start, count, last_offset_delta) -> list of rows"},
     {NULL, NULL, 0, NULL},

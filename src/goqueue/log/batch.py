@@ -38,6 +38,8 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _BODY = struct.Struct(">hiqqqhii")  # from the attributes to the record count
 _HEAD = struct.Struct(">qiibI")  # from the base offset to the checksum
 _NOBODY = (NO_PRODUCER, -1, -1)
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_AT = 35
 
 
 class BatchHeader(NamedTuple):
@@ -68,6 +70,10 @@ class BatchHeader(NamedTuple):
     @property
     def end_offset(self) -> int:
         return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & ATTRIBUTE_TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
@@ -203,25 +209,39 @@ def validate_new(batch: bytes | memoryview, bytes_max: int) -> BatchHeader:
         raise InvalidBatch(
             "control batches and delete horizons are the broker's to write", attributes=header.attributes
         )
-    if header.producer_id != NO_PRODUCER and min(header[9:12]) < 0:
+    if header.producer_id == NO_PRODUCER:
+        if header.is_transactional:
+            raise InvalidBatch("a transactional batch needs a producer", attributes=header.attributes)
+    elif min(header[9:12]) < 0:
         raise InvalidBatch(
             f"producer {header.producer_id} needs an epoch and a sequence from 0 up, not "
             f"{header.producer_epoch} and {header.base_sequence}",
             producer_id=header.producer_id,
         )
-    check_payload(batch, header)
-    return header
+    largest = check_payload(batch, header)
+    if largest is None or header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
+        return header
+    # Some clients leave the field empty. The time index is built on it, so it is what the records say.
+    newest = max(_INT64_MIN, min(header.base_timestamp + largest, _INT64_MAX))
+    return header._replace(max_timestamp=newest)
 
 
-def check_payload(batch: bytes | memoryview, header: BatchHeader) -> None:
-    """Count, lengths and deltas of the records, without building one."""
+def as_validated(batch: bytes, header: BatchHeader) -> tuple[BatchHeader, bytes]:
+    """The batch with the header that `validate_new` gave: the same bytes, but where it had to correct something."""
+    if _MAX_TIMESTAMP.unpack_from(batch, _MAX_TIMESTAMP_AT)[0] == header.max_timestamp:
+        return header, batch
+    corrected = assemble(header, batch[HEADER_BYTES:])
+    return read_header(corrected), corrected
+
+
+def check_payload(batch: bytes | memoryview, header: BatchHeader) -> int | None:
+    """Count, lengths and deltas of the records, without building one; the largest timestamp delta, if there is one."""
     codec = codec_of(header.attributes)
     try:
         if codec is Codec.NONE:
-            check_records(batch, HEADER_BYTES, header.record_count, header.last_offset_delta)
-        else:
-            payload = decompress(codec, batch[HEADER_BYTES:])
-            check_records(payload, 0, header.record_count, header.last_offset_delta)
+            return check_records(batch, HEADER_BYTES, header.record_count, header.last_offset_delta)
+        payload = decompress(codec, batch[HEADER_BYTES:])
+        return check_records(payload, 0, header.record_count, header.last_offset_delta)
     except ValueError as error:
         raise InvalidBatch(f"the batch is malformed: {error}") from None
 

@@ -1,4 +1,4 @@
-"""Offline verification of a data folder: every checksum, every offset, every index, every checkpoint.
+"""Offline verification of a data folder: every checksum, every offset, every index, every checkpoint, every marker.
 
 Reads everything and changes nothing. A *problem* is damage: bytes that were written and are wrong, or missing.
 A *note* is what a start would mend by itself, such as the incomplete last write of a killed broker.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from goqueue.log.aborted import AbortedIndex, Digest, TransactionWalk, load_aborted
 from goqueue.log.batch import BatchHeader, check_payload
 from goqueue.log.checkpoint import Checkpoint, load_checkpoint
+from goqueue.log.control import read_marker
 from goqueue.log.disk import Disk, read_file
 from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.index import SegmentIndex
@@ -61,9 +63,12 @@ def check_partition(disk: Disk, folder: str, report: CheckReport) -> None:
     bases = [int(match[1]) for entry in entries if (match := _LOG_NAME.fullmatch(entry.name))]
     if checkpoint is not None:
         _check_start(folder, bases, checkpoint, report)
+    transactions = _TransactionCheck(disk, folder, report)
     for at, base in enumerate(bases):
         following = bases[at + 1] if at + 1 < len(bases) else None
-        _SegmentCheck(disk, folder, base, following, checkpoint, report).run()
+        _SegmentCheck(disk, folder, base, following, checkpoint, report, transactions).run()
+    if checkpoint is not None:
+        transactions.check_index(checkpoint)
 
 
 def _check_start(folder: str, bases: list[int], checkpoint: Checkpoint, report: CheckReport) -> None:
@@ -84,6 +89,7 @@ class _SegmentCheck:
         following: int | None,
         checkpoint: Checkpoint | None,
         report: CheckReport,
+        transactions: _TransactionCheck,
     ) -> None:
         self._disk = disk
         self._base = base
@@ -92,6 +98,7 @@ class _SegmentCheck:
         self._path = self._prefix + LOG_SUFFIX
         self._checkpoint = checkpoint
         self._report = report
+        self._transactions = transactions
         self._batches: dict[int, BatchHeader] = {}  # by position
         self._offsets: dict[int, int] = {}  # last offset of a batch to its largest timestamp
         self._max_timestamp = -1
@@ -129,6 +136,7 @@ class _SegmentCheck:
         self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
         try:
             check_payload(data, header)
+            self._transactions.note(header, data)
         except GoQueueError as error:
             self._report.problems.append(f"{self._path} at byte {position}: {error.sentence}")
 
@@ -190,3 +198,52 @@ class _SegmentCheck:
             self._report.problems.append(
                 f"{self._prefix}.timeindex: ends at {index.max_timestamp}; the newest record is of {self._max_timestamp}"
             )
+
+
+class _TransactionCheck:
+    """Every marker can be read, and the index of aborted transactions says what the log says."""
+
+    def __init__(self, disk: Disk, folder: str, report: CheckReport) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._report = report
+        self._walk = TransactionWalk()
+        self._abort_markers: dict[int, int] = {}  # offset to producer
+
+    def note(self, header: BatchHeader, data: memoryview) -> None:
+        """InvalidBatch for a control batch that makes no sense."""
+        self._walk.note(header, data)
+        marker = read_marker(data, header) if header.is_control else None
+        if marker is not None and not marker.is_commit:
+            self._abort_markers[header.base_offset] = header.producer_id
+
+    def check_index(self, checkpoint: Checkpoint) -> None:
+        """As far as the checkpoint relies on it; a start cuts off what is behind."""
+        start, end = checkpoint.log_start, checkpoint.recovery_offset
+        index = load_aborted(self._disk, self._folder)
+        if isinstance(index, str):
+            self._report.problems.append(f"{self._folder}: {index}")
+        elif index.digest(start, end) != Digest(checkpoint.aborted_count, checkpoint.aborted_crc):
+            self._report.notes.append(
+                f"{self._folder}: the index of aborted transactions is missing or not the checkpoint's; "
+                "the next start reads it off the log again"
+            )
+        else:
+            self._compare(index, range(start, end))
+
+    def _compare(self, index: AbortedIndex, relied_on: range) -> None:
+        known = {entry.last_offset: entry for entry in index if entry.last_offset in relied_on}
+        for entry in known.values():
+            if self._abort_markers.get(entry.last_offset) != entry.producer_id:
+                self._report.problems.append(
+                    f"{self._folder}: the index of aborted transactions has one of producer {entry.producer_id} that ends "
+                    f"at offset {entry.last_offset}, where no such marker is"
+                )
+        for found in self._walk.aborted:
+            entry_there = known.get(found.last_offset)
+            is_known = entry_there is not None and entry_there.first_offset <= found.first_offset
+            if found.last_offset in relied_on and not is_known:
+                self._report.problems.append(
+                    f"{self._folder}: the aborted transaction of producer {found.producer_id} in offsets "
+                    f"{found.first_offset} to {found.last_offset} is not in the index"
+                )

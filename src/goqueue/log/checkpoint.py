@@ -14,7 +14,8 @@ from goqueue.log.disk import Disk, read_file, replace_file
 
 FILE_NAME = "checkpoint"
 NO_STATE = msgspec.Raw(b"null")
-_VERSION = b"goqueue-checkpoint 1 "
+_VERSION = b"goqueue-checkpoint 2 "
+_VERSION_BEFORE = b"goqueue-checkpoint 1 "  # without transactions
 
 
 class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,6 +29,9 @@ class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     epoch_latest: int
     epochs: list[tuple[int, int]]
     owner: msgspec.Raw  # the state that the log's owner wants back, as of the recovery offset
+    # The entries of the index of aborted transactions from the log start to the recovery offset.
+    aborted_count: int = 0
+    aborted_crc: int = 0
 
     @property
     def needs_its_segment(self) -> bool:
@@ -47,7 +51,8 @@ def load_checkpoint(disk: Disk, folder: str) -> Checkpoint | str | None:
         return None
     first, _, body = content.partition(b"\n")
     body = body.removesuffix(b"\n")
-    if first != _VERSION + b"%08x" % crc32c(body):
+    checksum = b"%08x" % crc32c(body)
+    if first not in (_VERSION + checksum, _VERSION_BEFORE + checksum):
         return "the checkpoint's checksum does not match"
     try:
         return msgspec.json.decode(body, type=Checkpoint)

@@ -1,11 +1,16 @@
 """Key compaction: of records with the same key only the last stays. Offsets, keyless records and headers stay.
 
-Only sealed segments below the high watermark take part. One pass reads the part that is new since the last
+Only sealed segments below the last stable offset take part: whether a record counts is decided there. One pass reads the part that is new since the last
 (the dirty part) into a bounded map of key to last offset, then rewrites everything up to there, a group of
 neighbours into one segment. A batch that loses all of its records becomes part of an empty one, so offsets go
 on tiling the log; the last batch of each idempotent producer keeps its header, so that its sequence survives.
 A tombstone stays for `delete.retention.ms` after the pass that first meets it (KIP-534: the batch carries that
 moment), so that a reader who started earlier still learns of the deletion.
+
+Records of aborted transactions go, and never stand for their key. A marker that finds no batch of its transaction
+left is treated like a tombstone, unless it is the last of its producer, whose epoch it keeps. Its entry in the index of
+aborted transactions goes first and the marker in a later pass: a Kafka client that is told of an aborted transaction
+skips what its producer writes until it meets the marker, so the entry must never outlive it.
 
 The rewrite happens in a thread while the log takes appends. Its commit point is one rename to `.swap`.
 """
@@ -13,9 +18,10 @@ The rewrite happens in a thread while the log takes appends. Its commit point is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from goqueue.log.aborted import AbortedIndex, AbortedSpans, TransactionWalk
 from goqueue.log.batch import (
     ATTRIBUTE_DELETE_HORIZON,
     NO_PRODUCER,
@@ -46,6 +52,7 @@ class CompactionPlan:
     """What one pass will do. `segments` are pinned: they stay readable while their files are replaced."""
 
     segments: tuple[Segment, ...]
+    aborted: AbortedIndex
     clean_end: int  # up to here an earlier pass has been
     now_ms: int
     delete_retention_ms: int
@@ -57,6 +64,7 @@ class CompactionPlan:
 class CompactionResult:
     replaced: list[tuple[tuple[Segment, ...], Segment]]
     clean_end: int
+    forgotten: set[int]  # markers of aborted transactions that need no entry in the index any more
     failure: Exception | None = None
     records_before: int = 0
     records_after: int = 0
@@ -64,19 +72,32 @@ class CompactionResult:
     bytes_after: int = 0
 
 
-def dirty_ratio(log: PartitionLog) -> float:
+@dataclass(slots=True)
+class _Survey:
+    """What a pass knows before it rewrites anything."""
+
+    aborted: AbortedSpans
+    clean_end: int
+    last_offsets: dict[bytes, int] = field(default_factory=dict)  # by key, over the dirty part
+    last_batches: dict[int, int] = field(default_factory=dict)  # by producer
+    last_markers: dict[int, int] = field(default_factory=dict)  # by producer
+    transactions: TransactionWalk = field(default_factory=TransactionWalk)
+
+
+def dirty_ratio(log: PartitionLog, *, stable_end: int) -> float:
     """How much of what could be compacted is new since the last pass."""
-    sealed = _sealed(log)
+    sealed = _sealed(log, stable_end)
     total = sum(segment.size for segment in sealed)
     dirty = sum(segment.size for segment in sealed if segment.end_offset > log.clean_end)
     return dirty / total if total else 0.0
 
 
-def plan_compaction(log: PartitionLog, now_ms: int) -> CompactionPlan | None:
-    """None if there is nothing to do. Records younger than the compaction lag are left alone."""
+def plan_compaction(log: PartitionLog, now_ms: int, *, stable_end: int) -> CompactionPlan | None:
+    """None if there is nothing to do. Records younger than the compaction lag are left alone, and so is everything
+    from the last stable offset on."""
     lag_ms = log.settings.min_compaction_lag_ms
     segments: list[Segment] = []
-    for segment in _sealed(log):
+    for segment in _sealed(log, stable_end):
         if lag_ms and segment.max_timestamp > now_ms - lag_ms:
             break
         segments.append(segment)
@@ -87,6 +108,7 @@ def plan_compaction(log: PartitionLog, now_ms: int) -> CompactionPlan | None:
         segment.pin()
     return CompactionPlan(
         tuple(segments),
+        log.aborted.copy(),
         log.clean_end,
         now_ms,
         log.settings.delete_retention_ms,
@@ -107,10 +129,12 @@ def compact(disk: Disk, folder: str, plan: CompactionPlan) -> CompactionResult:
         isinstance(checkpoint, Checkpoint) and checkpoint.recovery_segment >= plan.segments[-1].end_offset,
         f"{folder} has no checkpoint behind the segments that are to be compacted",
     )
-    last_offsets, last_batches, clean_end = _last_offsets(plan)
-    result = CompactionResult([], clean_end)
-    for group in _groups(plan, clean_end):
-        rewrite = _Rewrite(disk, folder, plan, last_offsets, last_batches, result)
+    survey = _surveyed(plan)
+    bare_markers = survey.transactions.bare_markers
+    forgotten = {entry.last_offset for entry in plan.aborted if entry.last_offset in bare_markers}
+    result = CompactionResult([], survey.clean_end, forgotten)
+    for group in _groups(plan, survey.clean_end):
+        rewrite = _Rewrite(disk, folder, plan, survey, result)
         try:
             result.replaced.append((group, rewrite.run(group)))
         except (OSError, GoQueueError) as error:
@@ -122,29 +146,36 @@ def compact(disk: Disk, folder: str, plan: CompactionPlan) -> CompactionResult:
     return result
 
 
-def _sealed(log: PartitionLog) -> list[Segment]:
-    return [segment for segment in log.segments[:-1] if segment.end_offset <= log.high_watermark]
+def _sealed(log: PartitionLog, stable_end: int) -> list[Segment]:
+    end = min(log.high_watermark, stable_end)
+    return [segment for segment in log.segments[:-1] if segment.end_offset <= end]
 
 
-def _last_offsets(plan: CompactionPlan) -> tuple[dict[bytes, int], dict[int, int], int]:
-    """Key to last offset over the dirty part, producer to its last batch, and where the map was full."""
-    last_offsets: dict[bytes, int] = {}
-    last_batches: dict[int, int] = {}
-    clean_end = plan.segments[0].base_offset
+def _surveyed(plan: CompactionPlan) -> _Survey:
+    """One reading of the log, up to where the map of keys is full."""
+    survey = _Survey(AbortedSpans(plan.aborted), plan.segments[0].base_offset)
     for segment in plan.segments:
         for found in _batches(segment):
-            header = found.header
-            if header.producer_id != NO_PRODUCER:
-                last_batches[header.producer_id] = header.base_offset
-            if header.end_offset <= plan.clean_end or header.is_control:
-                continue
-            for offset_delta, _, key, _, _ in decode_rows(found.data, header):
-                if key is not None:
-                    last_offsets[_digest(key)] = header.base_offset + offset_delta
-        clean_end = segment.end_offset
-        if len(last_offsets) >= KEY_COUNT_MAX:
+            _survey_batch(survey, found, plan.clean_end)
+        survey.clean_end = segment.end_offset
+        if len(survey.last_offsets) >= KEY_COUNT_MAX:
             break
-    return last_offsets, last_batches, clean_end
+    return survey
+
+
+def _survey_batch(survey: _Survey, found: Found, clean_end: int) -> None:
+    header = found.header
+    survey.transactions.note(header, found.data)
+    if header.is_control:
+        survey.last_markers[header.producer_id] = header.base_offset
+        return
+    if header.producer_id != NO_PRODUCER:
+        survey.last_batches[header.producer_id] = header.base_offset
+    if header.end_offset <= clean_end or survey.aborted.cover(header):
+        return
+    for offset_delta, _, key, _, _ in decode_rows(found.data, header):
+        if key is not None:
+            survey.last_offsets[_digest(key)] = header.base_offset + offset_delta
 
 
 def _digest(key: bytes) -> bytes:
@@ -187,15 +218,13 @@ class _Rewrite:
         disk: Disk,
         folder: str,
         plan: CompactionPlan,
-        last_offsets: dict[bytes, int],
-        last_batches: dict[int, int],
+        survey: _Survey,
         result: CompactionResult,
     ) -> None:
         self._disk = disk
         self._folder = folder
         self._plan = plan
-        self._last_offsets = last_offsets
-        self._last_batches = last_batches
+        self._survey = survey
         self._result = result
         self._gap: BatchHeader | None = None  # emptied batches, not written yet
         self._gap_start = 0
@@ -237,19 +266,14 @@ class _Rewrite:
     def _rewritten(self, found: Found) -> Iterator[bytes]:
         header = found.header
         if header.is_control:
-            yield from self._flush_gap()
-            yield bytes(found.data)
+            yield from self._rewritten_marker(found)
             return
         rows = decode_rows(found.data, header)
-        horizon_ms = self._new_horizon_ms(header, rows)
-        kept = [row for row in rows if self._is_kept(row, header)]
+        kept, horizon_ms = self._kept(header, rows)
         self._result.records_before += len(rows)
         self._result.records_after += len(kept)
-        if not kept and self._last_batches.get(header.producer_id) != header.base_offset:
-            if self._gap is None or self._gap.leader_epoch != header.leader_epoch:
-                yield from self._flush_gap()
-                self._gap_start = header.base_offset
-            self._gap = header
+        if not kept and self._survey.last_batches.get(header.producer_id) != header.base_offset:
+            yield from self._drop(header)
             return
         yield from self._flush_gap()
         if len(kept) == len(rows) and horizon_ms is None:
@@ -257,20 +281,50 @@ class _Rewrite:
         else:
             yield rebuild_batch(header, kept, delete_horizon_ms=horizon_ms)
 
+    def _rewritten_marker(self, found: Found) -> Iterator[bytes]:
+        header, survey = found.header, self._survey
+        is_bare = header.base_offset in survey.transactions.bare_markers
+        if not is_bare or survey.last_markers[header.producer_id] == header.base_offset:
+            yield from self._flush_gap()
+            yield bytes(found.data)
+        elif not header.attributes & ATTRIBUTE_DELETE_HORIZON:
+            yield from self._flush_gap()
+            rows = decode_rows(found.data, header)
+            yield rebuild_batch(header, rows, delete_horizon_ms=self._horizon_ms())
+        elif header.base_timestamp <= self._plan.now_ms and header.base_offset not in self._result.forgotten:
+            yield from self._drop(header)
+        else:
+            yield from self._flush_gap()
+            yield bytes(found.data)
+
+    def _drop(self, header: BatchHeader) -> Iterator[bytes]:
+        """Leave the offsets of a batch to the empty one that is being gathered."""
+        if self._gap is None or self._gap.leader_epoch != header.leader_epoch:
+            yield from self._flush_gap()
+            self._gap_start = header.base_offset
+        self._gap = header
+
+    def _kept(self, header: BatchHeader, rows: list[Row]) -> tuple[list[Row], int | None]:
+        """The rows that stay, and from when on the tombstones of the batch may go if that has to be noted."""
+        if self._survey.aborted.cover(header):
+            return [], None
+        return [row for row in rows if self._is_kept(row, header)], self._new_horizon_ms(header, rows)
+
     def _new_horizon_ms(self, header: BatchHeader, rows: list[Row]) -> int | None:
         """From when on the tombstones of this batch may go; None if it has none, or has its moment already."""
         if header.attributes & ATTRIBUTE_DELETE_HORIZON:
             return None
         has_tombstone = any(key is not None and value is None for _, _, key, value, _ in rows)
-        if not has_tombstone:
-            return None
+        return self._horizon_ms() if has_tombstone else None
+
+    def _horizon_ms(self) -> int:
         return min(self._plan.now_ms + self._plan.delete_retention_ms, _TIMESTAMP_MAX)
 
     def _is_kept(self, row: Row, header: BatchHeader) -> bool:
         offset_delta, _, key, value, _ = row
         if key is None:
             return True
-        if header.base_offset + offset_delta < self._last_offsets.get(_digest(key), -1):
+        if header.base_offset + offset_delta < self._survey.last_offsets.get(_digest(key), -1):
             return False
         is_dated_tombstone = value is None and header.attributes & ATTRIBUTE_DELETE_HORIZON
         return not is_dated_tombstone or header.base_timestamp > self._plan.now_ms

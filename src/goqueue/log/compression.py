@@ -16,6 +16,7 @@ import cramjam
 from goqueue.model.errors import InvalidBatch, UnsupportedCompression
 from goqueue.model.settings import CompressionType
 
+CODEC_BITS = 0x07  # of a batch's attributes
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 _BUFFER_BYTES_MIN = 64 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -41,7 +42,7 @@ CODEC_OF_SETTING = {
 
 
 def codec_of(attributes: int) -> Codec:
-    number = attributes & 0x07
+    number = attributes & CODEC_BITS
     try:
         return Codec(number)
     except ValueError:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from goqueue.model.errors import invariant
 
 NO_EPOCH = -1
+UNKNOWN_END = (NO_EPOCH, -1)
 
 
 class LeaderEpochs:
@@ -38,6 +39,16 @@ class LeaderEpochs:
         """The epoch under which an offset was written."""
         at = bisect_right(self._starts, offset) - 1
         return self._epochs[at] if at >= 0 else None
+
+    def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """Up to where this log is the one that a reader of `epoch` knows, as Kafka answers it (KIP-320): the largest known
+        epoch that is not above it, and where that ends. What an epoch below all known ones wrote is gone, so that whoever
+        has read it goes on at the first; of an epoch that never was, nothing is known."""
+        if not self._epochs or not 0 <= epoch <= self.latest:
+            return UNKNOWN_END
+        following = bisect_right(self._epochs, epoch)
+        end = self._starts[following] if following < len(self._starts) else log_end
+        return (self._epochs[following - 1] if following else epoch), end
 
     def truncate(self, end: int) -> None:
         """Forget the epochs that began at or after `end`."""

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from goqueue.log.aborted import Aborted, AbortedIndex, save_aborted
 from goqueue.log.batch import PREFIX, PREFIX_BYTES, BatchHeader
 from goqueue.log.checkpoint import Checkpoint, save_checkpoint
 from goqueue.log.disk import Disk, File
@@ -40,13 +41,13 @@ NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Owner(Protocol):
-    """The state that is derived from a log's batches and kept in its checkpoint (idempotent producers)."""
+    """The state that is derived from a log's batches and kept in its checkpoint (producers and their transactions)."""
 
     def restore(self, state: msgspec.Raw | None) -> None:
         """Begin from a checkpoint's state, or from nothing."""
 
-    def observe(self, header: BatchHeader) -> None:
-        """A batch that recovery found after that state was taken."""
+    def observe(self, header: BatchHeader, data: bytes | memoryview) -> Aborted | None:
+        """A batch that recovery found after that state was taken; the transaction that it aborts, if it does."""
 
     def snapshot(self) -> msgspec.Raw: ...
 
@@ -67,6 +68,7 @@ class LogState:
     high_watermark: int
     clean_end: int
     epochs: LeaderEpochs
+    aborted: AbortedIndex
     durable_end: int
     unsynced: list[Segment] = field(default_factory=list)  # with bytes that may be in the page cache only
     unsaved: list[Segment] = field(default_factory=list)  # sealed, with an index that is not on disk
@@ -96,6 +98,8 @@ class CheckpointJob:
     sync: SyncJob
     folder: str
     indexes: list[tuple[str, Callable[[], tuple[bytes, bytes]]]]
+    aborted: AbortedIndex | None  # a copy, if its file has to be written
+    aborted_change_count: int
     checkpoint: Checkpoint
     removed: list[str]
     sealed: list[Segment]  # whose index will be on disk for good
@@ -105,6 +109,8 @@ class CheckpointJob:
         disk = self.sync.disk
         for prefix, encode in self.indexes:
             save_index(disk, prefix, encode())
+        if self.aborted is not None:
+            save_aborted(disk, self.folder, self.aborted)
         save_checkpoint(disk, self.folder, self.checkpoint)
         for prefix in self.removed:
             remove_segment(disk, prefix)
@@ -136,6 +142,7 @@ class PartitionLog:
         self._removed: list[str] = []
         self._index_users: deque[Segment] = deque()
         self.epochs = state.epochs
+        self.aborted = state.aborted
         self._durable_epoch: int | None = None  # none begun since the log was opened
         self.log_start = state.log_start
         self.clean_end = state.clean_end  # compaction has been up to here
@@ -329,6 +336,7 @@ class PartitionLog:
 
     def begin_checkpoint(self) -> CheckpointJob:
         indexes = [(segment.prefix, segment.index().encode) for segment in self._unsaved]
+        aborted = self.aborted.digest(self.log_start, self.end)
         checkpoint = Checkpoint(
             log_start=self.log_start,
             high_watermark=self.high_watermark,
@@ -340,6 +348,8 @@ class PartitionLog:
             epoch_latest=self.epochs.latest,
             epochs=self.epochs.entries(),
             owner=self._owner.snapshot(),
+            aborted_count=aborted.entry_count,
+            aborted_crc=aborted.crc,
         )
         if self._segments and self._segments[-1].size:
             active = self._segments[-1]
@@ -348,7 +358,16 @@ class PartitionLog:
             indexes.append((active.prefix, lambda: encoded))
         removed, self._removed = self._removed, []
         sealed = list(self._unsaved)  # not the active one, although it may be sealed before the job is done
-        return CheckpointJob(self.begin_sync(), self.folder, indexes, checkpoint, removed, sealed)
+        return CheckpointJob(
+            self.begin_sync(),
+            self.folder,
+            indexes,
+            None if self.aborted.is_saved else self.aborted.copy(),
+            self.aborted.change_count,
+            checkpoint,
+            removed,
+            sealed,
+        )
 
     def abandon_checkpoint(self, job: CheckpointJob) -> None:
         """It was synced but could not be saved; the next one takes over its work."""
@@ -358,6 +377,9 @@ class PartitionLog:
     def finish_checkpoint(self, job: CheckpointJob) -> None:
         self.finish_sync(job.sync)
         self._durable_epoch = job.checkpoint.epoch_latest
+        self.aborted.saved(job.aborted_change_count)
+        # Not earlier: until a checkpoint says where the log starts now, a crash brings the older start back.
+        self.aborted.forget_before(job.checkpoint.log_start)
         self._unsaved = [segment for segment in self._unsaved if segment not in job.sealed]
         for segment in job.sealed:
             self._note_index_use(segment)

@@ -177,8 +177,12 @@ def decode_records_in_python(
 
 def check_records_in_python(
     data: bytes | memoryview, start: int, count: int, last_offset_delta: int, /
-) -> None:
-    decode_records_in_python(data, start, count, last_offset_delta)
+) -> int | None:
+    """The largest timestamp delta, which the batch's header must agree with; None if there are no records.
+
+    Offset deltas rise and end at or before the last, so `count` of them up to `count - 1` are exactly 0, 1, 2, ..."""
+    rows = decode_records_in_python(data, start, count, last_offset_delta)
+    return max((timestamp_delta for _, timestamp_delta, _, _, _ in rows), default=None)
 
 
 # GOQUEUE_PURE_PYTHON turns the compiled twin off, for tests and for ruling it out when something is odd.

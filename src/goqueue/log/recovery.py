@@ -9,7 +9,10 @@
      readers get an error that names the range. Cutting here would lose sound batches behind it.
    What is cut and is more than an incomplete last write is copied to the quarantine folder first.
 
-4. After a failed fsync the kernel may call pages clean that never reached the disk, and a process that is
+4. Give the producers and the index of aborted transactions what the checkpoint and its index knew, then every batch
+   behind the recovery point. An index that is not the one the checkpoint relies on is read off the log again.
+
+5. After a failed fsync the kernel may call pages clean that never reached the disk, and a process that is
    killed and started again would take them for durable. The partition left a marker then; everything after
    the recovery point is copied to fresh files before it is believed.
 
@@ -23,13 +26,14 @@ import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from goqueue.log.aborted import AbortedIndex, Digest, TransactionWalk, empty_aborted, load_aborted
 from goqueue.log.batch import HEADER_BYTES, read_header
 from goqueue.log.checkpoint import NO_STATE, Checkpoint, load_checkpoint, save_checkpoint
 from goqueue.log.disk import Disk, Entry, read_file, replace_file
 from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.index import SegmentIndex, load_index
 from goqueue.log.partition_log import NO_SPACE, SYNC_FAILED, LogState, Owner, PartitionLog
-from goqueue.log.scan import Damage, Scanner, is_all_there, offset_count
+from goqueue.log.scan import Damage, Found, Scanner, is_all_there, offset_count
 from goqueue.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, remove_segment, segment_prefix
 from goqueue.model.errors import OffsetOutOfRange
 from goqueue.model.settings import TopicSettings
@@ -127,7 +131,6 @@ class _Recovery:
         sizes = {int(match[1]): entry.size for entry in entries if (match := _LOG_NAME.fullmatch(entry.name))}
         self._remove_strays(entries, sizes)
         checkpoint = self._checkpoint(sizes)
-        self._owner.restore(checkpoint.owner if checkpoint and checkpoint.owner != NO_STATE else None)
         self._epochs = (
             LeaderEpochs(checkpoint.epochs, checkpoint.epoch_latest) if checkpoint else LeaderEpochs()
         )
@@ -140,6 +143,8 @@ class _Recovery:
             self._write_again(
                 [base for base in sorted(sizes) if not checkpoint or base >= checkpoint.recovery_segment]
             )
+        self._owner.restore(checkpoint.owner if checkpoint and checkpoint.owner != NO_STATE else None)
+        self._aborted = self._aborted_before(sorted(sizes.items()), checkpoint)
         segments = self._segments(sorted(sizes.items()), checkpoint)
         start = segments[0].base_offset if segments else 0
         log_start = max(start, checkpoint.log_start) if checkpoint else start
@@ -148,6 +153,8 @@ class _Recovery:
                 f"{self._folder}: offsets {checkpoint.log_start} to {start} (exclusive) are missing; their segments are gone"
             )
         end = segments[-1].end_offset if segments else log_start
+        if checkpoint and end < checkpoint.recovery_offset:
+            self._derive_again(segments)
         # Alone, a node's high watermark is its end; a follower's is what its leader told it.
         watermark = min(checkpoint.high_watermark, end) if checkpoint else log_start
         return LogState(
@@ -156,6 +163,7 @@ class _Recovery:
             high_watermark=min(max(watermark, log_start), end),
             clean_end=min(checkpoint.clean_end, end) if checkpoint else start,
             epochs=self._epochs,
+            aborted=self._aborted,
             durable_end=min(checkpoint.recovery_offset, end) if checkpoint else log_start,
             unsynced=self._unsynced,
             unsaved=self._rescanned,
@@ -221,7 +229,7 @@ class _Recovery:
             if self._learns_epochs and header.leader_epoch > self._epochs.latest:
                 self._epochs.begin(header.leader_epoch, header.base_offset)
             if not checkpoint or header.base_offset >= checkpoint.recovery_offset:
-                self._owner.observe(header)
+                self._observe(item)
             index.note(header, item.position)
             if segment.first_append_ms is None:
                 segment.first_append_ms = header.base_timestamp
@@ -231,6 +239,43 @@ class _Recovery:
         segment.end_offset, segment.size = expected, position
         segment.adopt_index(index)
         return is_whole
+
+    def _observe(self, found: Found) -> None:
+        aborted = self._owner.observe(found.header, found.data)
+        if aborted is not None:
+            self._aborted.add(aborted)
+
+    def _derive_again(self, segments: list[Segment]) -> None:
+        """What the checkpoint knows includes batches that are lost: it must not speak for them."""
+        self._owner.restore(None)
+        self._aborted = empty_aborted(self._disk, self._folder)
+        for segment in segments:
+            for item in segment.scan(0, segment.base_offset, check_crc=True):
+                if isinstance(item, Found):
+                    self._observe(item)
+
+    def _aborted_before(self, files: list[tuple[int, int]], checkpoint: Checkpoint | None) -> AbortedIndex:
+        """The index up to the recovery point: the saved one, if it is the one that the checkpoint relies on."""
+        if checkpoint is None:
+            return empty_aborted(self._disk, self._folder)
+        start, end = checkpoint.log_start, checkpoint.recovery_offset
+        relied_on = Digest(checkpoint.aborted_count, checkpoint.aborted_crc)
+        index = load_aborted(self._disk, self._folder)
+        if isinstance(index, AbortedIndex) and index.digest(start, end) == relied_on:
+            index.forget_from(end)
+            return index
+        reason = (
+            index if isinstance(index, str) else "the index of aborted transactions is not the checkpoint's"
+        )
+        self._report.notes.append(f"{self._folder}: {reason}; reading it off the log again")
+        walk = TransactionWalk(empty_aborted(self._disk, self._folder))
+        for base, size in files if relied_on.entry_count else []:
+            segment = self._segment(base, size, end)
+            self._report.scanned_bytes += size
+            for item in segment.scan(0, base, check_crc=True) if base < end else ():
+                if isinstance(item, Found) and item.header.base_offset < end:
+                    walk.note(item.header, item.data)
+        return walk.aborted
 
     def _starting_point(
         self, segment: Segment, checkpoint: Checkpoint | None

@@ -166,12 +166,6 @@ class DataCorrupt(GoQueueError):
         self.end = end
 
 
-class UnsupportedVersion(GoQueueError):
-    """The client speaks a version of an API that this broker does not."""
-
-    code = Code.UNSUPPORTED_VERSION
-
-
 class UnknownTopicId(GoQueueError):
     code = Code.UNKNOWN_TOPIC_ID
     retriable = True
@@ -179,6 +173,15 @@ class UnknownTopicId(GoQueueError):
 
 class InvalidPartitions(GoQueueError):
     code = Code.INVALID_PARTITIONS
+
+
+class InvalidReplicaAssignment(GoQueueError):
+    code = Code.INVALID_REPLICA_ASSIGNMENT
+
+
+class NotEnoughReplicas(GoQueueError):
+    code = Code.NOT_ENOUGH_REPLICAS
+    retriable = True
 
 
 class InvalidReplicationFactor(GoQueueError):
@@ -338,10 +341,6 @@ class TransactionAbortable(GoQueueError):
     """The transaction cannot go on; the client must abort it."""
 
     code = Code.TRANSACTION_ABORTABLE
-
-
-class UnknownProducerId(GoQueueError):
-    code = Code.UNKNOWN_PRODUCER_ID
 
 
 class ElectionNotNeeded(GoQueueError):

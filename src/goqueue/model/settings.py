@@ -15,9 +15,16 @@ from goqueue.model.errors import InvalidSetting
 from goqueue.model.partitioner import Partitioner
 
 UNLIMITED = -1
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+
+
+def split_list(text: str) -> list[str]:
+    """The members of a list setting."""
+    return [part.strip() for part in text.split(",")] if text.strip() else []
 
 
 class CleanupPolicy(StrEnum):
@@ -27,7 +34,9 @@ class CleanupPolicy(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> CleanupPolicy | None:
-        return cls.COMPACT_DELETE if value == "delete,compact" else None  # Kafka takes either order
+        """To Kafka it is a list: in any order, with spaces around the commas."""
+        sorted_parts = ",".join(sorted(split_list(value))) if isinstance(value, str) else ""
+        return next((member for member in cls if member.value == sorted_parts), None)
 
     @property
     def compacts(self) -> bool:
@@ -67,18 +76,21 @@ class TopicSettings(Struct, frozen=True):
     delete_retention_ms: int = DAY_MS
     compression_type: CompressionType = CompressionType.PRODUCER
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = HOUR_MS
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
     partitioner: Partitioner = Partitioner.MURMUR3
 
 
 Value = int | float | str
-_LONG_MAX = 2**63 - 1
 
 
 class Whole(Struct, frozen=True):
     """A whole number within bounds, or -1 where no limit is possible."""
 
     least: int
-    most: int = _LONG_MAX
+    most: int = LONG_MAX
     or_unlimited: bool = False
 
     def parse(self, text: str) -> int:
@@ -114,23 +126,156 @@ class OneOf(Struct, frozen=True):
         return "one of " + ", ".join(member.value for member in self.kind)
 
 
-Rule = Whole | Ratio | OneOf
-RULES: Mapping[str, Rule] = {
-    "cleanup.policy": OneOf(CleanupPolicy),
-    "retention.ms": Whole(1, or_unlimited=True),
-    "retention.bytes": Whole(1, or_unlimited=True),
-    "segment.bytes": Whole(1024, 1024 * 1024 * 1024),
-    "segment.ms": Whole(1),
-    "index.interval.bytes": Whole(64, 1024 * 1024),
-    "max.message.bytes": Whole(1024, MESSAGE_BYTES_MAX),  # room for a batch header and a small message
-    "min.cleanable.dirty.ratio": Ratio(),
-    "min.compaction.lag.ms": Whole(0),
-    "delete.retention.ms": Whole(0),
-    "compression.type": OneOf(CompressionType),
-    "message.timestamp.type": OneOf(TimestampType),
-    "partitioner": OneOf(Partitioner),
+class Off(Struct, frozen=True):
+    """A switch that cannot be turned on."""
+
+    reason: str
+
+    def parse(self, text: str) -> bool:
+        if text.strip().lower() != "false":
+            raise ValueError
+        return False
+
+    def describe(self) -> str:
+        return f"false: {self.reason}"
+
+
+Rule = Whole | Ratio | OneOf | Off
+
+
+class SettingType(StrEnum):
+    """Kafka's names of the types of settings."""
+
+    BOOLEAN = "BOOLEAN"
+    STRING = "STRING"
+    INT = "INT"
+    LONG = "LONG"
+    DOUBLE = "DOUBLE"
+    LIST = "LIST"
+
+
+class Setting(Struct, frozen=True):
+    type: SettingType
+    rule: Rule
+    documentation: str
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "cleanup.policy": Setting(
+        SettingType.LIST,
+        OneOf(CleanupPolicy),
+        "What happens to old records: delete them, compact them to the last of each key, or both.",
+    ),
+    "retention.ms": Setting(
+        SettingType.LONG, Whole(0, or_unlimited=True), "How long records are kept, where the policy deletes."
+    ),
+    "retention.bytes": Setting(
+        SettingType.LONG,
+        Whole(0, or_unlimited=True),
+        "How large a partition grows before its oldest segments go, where the policy deletes.",
+    ),
+    "segment.bytes": Setting(
+        SettingType.INT,
+        Whole(1024, 1024 * 1024 * 1024),
+        "At which size a segment is sealed and another begun.",
+    ),
+    "segment.ms": Setting(SettingType.LONG, Whole(1), "At which age a segment is sealed and another begun."),
+    "index.interval.bytes": Setting(
+        SettingType.INT, Whole(64, 1024 * 1024), "How many bytes of log lie between two entries of its index."
+    ),
+    "max.message.bytes": Setting(
+        SettingType.INT,
+        Whole(1024, MESSAGE_BYTES_MAX),  # room for a batch header and a small message
+        "The largest batch that is taken, compressed if it is.",
+    ),
+    "min.cleanable.dirty.ratio": Setting(
+        SettingType.DOUBLE, Ratio(), "Which part of a log must be new before it is compacted again."
+    ),
+    "min.compaction.lag.ms": Setting(
+        SettingType.LONG, Whole(0), "How long a record stays in the log before compaction may remove it."
+    ),
+    "delete.retention.ms": Setting(
+        SettingType.LONG, Whole(0), "How long a tombstone stays after compaction first meets it."
+    ),
+    "compression.type": Setting(
+        SettingType.STRING,
+        OneOf(CompressionType),
+        "How batches are stored: as the producer chose, or as set here.",
+    ),
+    "message.timestamp.type": Setting(
+        SettingType.STRING,
+        OneOf(TimestampType),
+        "Whether a record keeps its producer's time or gets the broker's.",
+    ),
+    "message.timestamp.before.max.ms": Setting(
+        SettingType.LONG, Whole(0), "How far a producer's time may lie before the broker's."
+    ),
+    "message.timestamp.after.max.ms": Setting(
+        SettingType.LONG, Whole(0), "How far a producer's time may lie after the broker's."
+    ),
+    "min.insync.replicas": Setting(
+        SettingType.INT,
+        Whole(1, INT_MAX),
+        "How many replicas must have a message that is acknowledged with acks=all.",
+    ),
+    "unclean.leader.election.enable": Setting(
+        SettingType.BOOLEAN,
+        Off("a replica that is not in sync would lose acknowledged messages"),
+        "Whether a replica that is not in sync may lead: never.",
+    ),
+    "partitioner": Setting(
+        SettingType.STRING,
+        OneOf(Partitioner),
+        "Which hash of a key chooses the partition, where the client does not.",
+    ),
 }
-SETTING_NAMES = tuple(RULES)
+RULES: Mapping[str, Rule] = {name: setting.rule for name, setting in SETTINGS.items()}
+SETTING_NAMES = tuple(SETTINGS)
+
+_BY_ACKS = (
+    "acks decides when a message is on disk, with `all` before the answer and with `leader` within "
+    "log.flush_interval_ms"
+)
+_ONE_FORMAT = "there is one record format, version 2"
+_ALL_LOCAL = "all data is stored locally"
+_NOT_THROTTLED = "replication is not throttled by topic"
+# Settings of Kafka's that would change nothing here. Taking them would be a promise that nobody keeps.
+NOT_TAKEN: Mapping[str, str] = {
+    "flush.messages": _BY_ACKS,
+    "flush.ms": _BY_ACKS,
+    "max.compaction.lag.ms": "compaction starts by min.cleanable.dirty.ratio and has no deadline",
+    "segment.jitter.ms": "segments are sealed by segment.bytes and segment.ms exactly",
+    "file.delete.delay.ms": "the files of deleted segments go as soon as the new start of the log is on disk",
+    "preallocate": "files grow as they are written",
+    "segment.index.bytes": "an index grows with its segment; index.interval.bytes says how dense it is",
+    "message.format.version": _ONE_FORMAT,
+    "message.downconversion.enable": _ONE_FORMAT,
+    "message.timestamp.difference.max.ms": (
+        "use message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+    ),
+    "remote.storage.enable": _ALL_LOCAL,
+    "remote.log.copy.disable": _ALL_LOCAL,
+    "remote.log.delete.on.disable": _ALL_LOCAL,
+    "local.retention.bytes": _ALL_LOCAL,
+    "local.retention.ms": _ALL_LOCAL,
+    "leader.replication.throttled.replicas": _NOT_THROTTLED,
+    "follower.replication.throttled.replicas": _NOT_THROTTLED,
+}
+
+
+class SettingFacts(Struct, frozen=True):
+    """What there is to say about a setting. `default` is the product's; a node's may differ."""
+
+    type: SettingType
+    documentation: str
+    default: str
+
+
+def setting_facts(name: str) -> SettingFacts:
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise unknown_setting(name)
+    return SettingFacts(setting.type, setting.documentation, _as_text(_value(TopicSettings(), name)))
 
 
 def describe_setting(name: str) -> str:
@@ -151,10 +296,14 @@ def resolve(overrides: Mapping[str, str], defaults: TopicSettings) -> TopicSetti
 
 def as_texts(settings: TopicSettings) -> dict[str, str]:
     """Every setting by its public name."""
-    return {name: _as_text(getattr(settings, name.replace(".", "_"))) for name in SETTING_NAMES}
+    return {name: _as_text(_value(settings, name)) for name in SETTING_NAMES}
 
 
 def unknown_setting(name: str) -> InvalidSetting:
+    if name in NOT_TAKEN:
+        return InvalidSetting(
+            f"topic setting {name!r} is Kafka's and is not taken here: {NOT_TAKEN[name]}", setting=name
+        )
     return InvalidSetting(
         f"unknown topic setting {name!r}; there are {', '.join(SETTING_NAMES)}", setting=name
     )
@@ -172,5 +321,12 @@ def _parse(name: str, text: str) -> Value:
         ) from None
 
 
+def _value(settings: TopicSettings, name: str) -> Value:
+    value: Value = getattr(settings, name.replace(".", "_"))
+    return value
+
+
 def _as_text(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return str(value.value) if isinstance(value, StrEnum) else str(value)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from goqueue.core.group.config import GroupConfig
+from goqueue.core.txn.config import TxnConfig
 from goqueue.model.limits import Limits
 from goqueue.model.settings import TopicSettings
 
@@ -30,8 +32,11 @@ class LogConfig(Struct, frozen=True):
 class NodeConfig(Struct, frozen=True):
     node_id: str = "node-1"
     default_partition_count: int = 3
+    auto_create_topics: bool = True  # when a Kafka client asks for one that does not exist
     drain_timeout_ms: int = 10_000
     topic_defaults: TopicSettings = field(default_factory=TopicSettings)
     limits: Limits = field(default_factory=Limits)
     disk: DiskConfig = field(default_factory=DiskConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    groups: GroupConfig = field(default_factory=GroupConfig)
+    transactions: TxnConfig = field(default_factory=TxnConfig)

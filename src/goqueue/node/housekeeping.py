@@ -119,15 +119,17 @@ class Housekeeping:
         log = partition.log
         if partition.is_deleted or log.failure is not None:
             return
-        if dirty_ratio(log) <= log.settings.min_cleanable_dirty_ratio:
+        stable_end = partition.last_stable_offset
+        if dirty_ratio(log, stable_end=stable_end) <= log.settings.min_cleanable_dirty_ratio:
             return
         now_ms = self._clock.now_ms()
-        plan = await self._threads.run(lambda: plan_compaction(log, now_ms))
+        plan = await self._threads.run(lambda: plan_compaction(log, now_ms, stable_end=stable_end))
         if plan is None or partition.is_deleted:
             return
         await partition.commit.checkpoint()  # what is rewritten is durable and indexed before
         async with partition.rewriting:
-            if not partition.is_deleted:
+            # Records may have been deleted since, and segments with them: the next pass plans anew.
+            if not partition.is_deleted and set(plan.segments) <= set(log.segments):
                 await self._compact(partition, plan)
         if not partition.is_deleted:
             await partition.commit.checkpoint()
@@ -137,6 +139,7 @@ class Housekeeping:
         result = await self._threads.run(lambda: compact(self._disk, log.folder, plan))
         for old, new in result.replaced:
             log.replace_segments(old, new)
+        log.aborted.forget(result.forgotten)
         if result.failure is not None:
             raise result.failure
         log.clean_end = max(log.clean_end, result.clean_end)

@@ -10,12 +10,18 @@ from goqueue.log.disk import Disk
 from goqueue.node.changes import Changes
 from goqueue.node.clock import Clock
 from goqueue.node.config import NodeConfig
+from goqueue.node.describe import Describer
 from goqueue.node.disk_watch import DiskWatch
+from goqueue.node.fetch import Fetcher
+from goqueue.node.groups import Groups
 from goqueue.node.guard import Guard, NodeState
 from goqueue.node.housekeeping import Housekeeping
+from goqueue.node.ids import Ids, RandomIds
+from goqueue.node.internal_topics import InternalTopics
 from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
 from goqueue.node.opening import PartitionOpener
+from goqueue.node.positions import Positions
 from goqueue.node.producers import Producers
 from goqueue.node.publish import Publisher
 from goqueue.node.read import Reader
@@ -23,12 +29,13 @@ from goqueue.node.requests import Health
 from goqueue.node.threads import Threads
 from goqueue.node.topic_table import TopicTable
 from goqueue.node.topics import Topics
+from goqueue.node.transactions import Transactions
 
 logger = logging.getLogger(__name__)
 
 
 class Node:
-    def __init__(self, config: NodeConfig, disk: Disk, clock: Clock) -> None:
+    def __init__(self, config: NodeConfig, disk: Disk, clock: Clock, ids: Ids | None = None) -> None:
         self.config = config
         self.metrics = Metrics()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -61,11 +68,26 @@ class Node:
             self._opener,
             changes,
         )
-        self.publisher = Publisher(self._table, self._guard, self.metrics, clock)
-        self.reader = Reader(self._table, self._guard, self.metrics, self._threads)
         self.producers = Producers(self._metadata, self._guard, changes)
+        ids = ids or RandomIds()
+        self.groups, self.transactions = self._coordinators(clock, ids)
+        self.publisher = Publisher(self._table, self._guard, self.metrics, clock, self.transactions)
+        self.fetcher = Fetcher(self._table, self._guard, self.metrics, ids)
+        self.positions = Positions(self._table, self._guard)
+        self.describer = Describer(self._table, self._guard, disk, self._threads)
+        self.reader = Reader(self._table, self._guard, self.metrics, self._threads)
         self._started_at = 0.0
         self.failed: asyncio.Event = asyncio.Event()  # see `fail`
+
+    def _coordinators(self, clock: Clock, ids: Ids) -> tuple[Groups, Transactions]:
+        internal = InternalTopics(self.topics, self._table, clock)
+        table, guard, metrics, config = self._table, self._guard, self.metrics, self.config
+        groups = Groups(config.groups, internal, table, guard, metrics, clock, ids, self._spawn)
+        self.topics.when_deleted(groups.topic_deleted)
+        transactions = Transactions(
+            config.transactions, internal, table, groups, self.producers, guard, metrics, clock, self._spawn
+        )
+        return groups, transactions
 
     async def start(self) -> None:
         """Recover everything and take requests."""
@@ -73,6 +95,8 @@ class Node:
         await self._metadata.start(self._disk, self._opener)
         await self.topics.start()
         self._disk_watch.check()
+        await self.groups.start()
+        await self.transactions.start()
         keeping = self._housekeeping
         for work in (
             keeping.flush(),
@@ -90,6 +114,7 @@ class Node:
         self._guard.state = NodeState.DRAINING
         for partition in self._table.partitions():
             partition.wake()
+        self.groups.release()
 
     async def stop(self) -> None:
         """Make everything durable and end. Call `drain` first and stop the listeners."""

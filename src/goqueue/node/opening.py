@@ -38,15 +38,13 @@ class PartitionOpener:
         self._on_write = on_write
         self._sync_timeout_ms = sync_timeout_ms
 
-    async def open(self, topic: str, partition_count: int, settings: TopicSettings) -> list[Partition]:
-        """Recover all partitions of a topic, one after another in one thread."""
-        opened = await self._threads.run(
-            lambda: [self._recover(topic, index, settings) for index in range(partition_count)]
-        )
-        return [
-            self._started(topic, index, log, state, report)
-            for index, (log, state, report) in enumerate(opened)
-        ]
+    async def open(
+        self, topic: str, partition_count: int, settings: TopicSettings, *, first: int = 0
+    ) -> list[Partition]:
+        """Recover the partitions of a topic from `first` on, one after another in one thread."""
+        indexes = range(first, partition_count)
+        opened = await self._threads.run(lambda: [self._recover(topic, index, settings) for index in indexes])
+        return [self._started(topic, index, *found) for index, found in zip(indexes, opened, strict=True)]
 
     def _recover(
         self, topic: str, index: int, settings: TopicSettings

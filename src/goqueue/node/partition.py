@@ -9,11 +9,26 @@ from typing import NamedTuple
 
 import msgspec
 
-from goqueue.core.producer import Appended, Duplicate, ProducerTable, last_sequence
+from goqueue.core.producer import (
+    Appended,
+    Completed,
+    Duplicate,
+    ProducerEntry,
+    ProducerTable,
+    last_sequence,
+)
+from goqueue.log.aborted import Aborted, AbortedSpans
 from goqueue.log.batch import NO_PRODUCER, BatchHeader
+from goqueue.log.control import encode_marker, read_marker
 from goqueue.log.disk import NotCached
 from goqueue.log.partition_log import PartitionLog, Slice
-from goqueue.model.errors import DataCorrupt, PartitionOffline, StorageError, TopicNotFound
+from goqueue.model.errors import (
+    DataCorrupt,
+    InvalidBatch,
+    PartitionOffline,
+    StorageError,
+    TopicNotFound,
+)
 from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
 from goqueue.node.metrics import Metrics
@@ -24,22 +39,62 @@ _DAMAGE_REPORTS_MAX = 1_000
 
 
 class ProducerState:
-    """The producer table as the log's owner: rebuilt from its batches, kept in its checkpoint."""
+    """The producer table as the log's owner: rebuilt from its batches and markers, kept in its checkpoint."""
 
     def __init__(self) -> None:
         self.table = ProducerTable()
 
     def restore(self, state: msgspec.Raw | None) -> None:
         self.table = ProducerTable()
-        for event in msgspec.json.decode(state, type=list[Appended]) if state is not None else []:
+        if state is None:
+            return
+        found = msgspec.json.decode(state, type=_Snapshot | list[Appended])
+        if isinstance(found, _Snapshot):
+            self.table = ProducerTable(found.producers)
+            return
+        for event in found:  # as version 1 of the checkpoint had it
             self.table.apply(event)
 
-    def observe(self, header: BatchHeader) -> None:
-        if header.producer_id != NO_PRODUCER and not header.is_control:
-            self.table.apply(_appended(header))
+    def observe(self, header: BatchHeader, data: bytes | memoryview) -> Aborted | None:
+        if header.producer_id == NO_PRODUCER:
+            return None
+        if header.is_control:
+            return self._complete(header, data)
+        self.table.apply(_appended(header))
+        return None
+
+    def _complete(self, header: BatchHeader, data: bytes | memoryview) -> Aborted | None:
+        try:
+            marker = read_marker(data, header)
+        except InvalidBatch:
+            # Sound bytes that make no sense: the transaction stays open, so that nobody reads what may be aborted.
+            return None
+        if marker is None:
+            return None
+        entry = self.table.entry(header.producer_id)
+        start = entry.transaction_start if entry is not None else None
+        self.table.apply(
+            Completed(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_offset,
+                marker.is_commit,
+                marker.coordinator_epoch,
+                header.max_timestamp,
+            )
+        )
+        if start is None or marker.is_commit:
+            return None
+        first_open = self.table.first_open_offset()
+        stable = header.end_offset if first_open is None else first_open
+        return Aborted(header.producer_id, start, header.last_offset, stable)
 
     def snapshot(self) -> msgspec.Raw:
-        return msgspec.Raw(msgspec.json.encode(self.table.events()))
+        return msgspec.Raw(msgspec.json.encode(_Snapshot(self.table.entries())))
+
+
+class _Snapshot(msgspec.Struct):
+    producers: list[ProducerEntry]
 
 
 class Stored(NamedTuple):
@@ -48,6 +103,23 @@ class Stored(NamedTuple):
     base_offset: int
     end: int
     is_duplicate: bool
+
+
+class ProducerFacts(NamedTuple):
+    """A producer that this partition knows; -1 for what it has not done yet."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    transaction_start: int
+    coordinator_epoch: int
+
+
+class Parked(NamedTuple):
+    future: asyncio.Future[None]
+    offset: int
+    committed: bool
 
 
 class Partition:
@@ -72,7 +144,7 @@ class Partition:
         self._threads = threads
         self._metrics = metrics
         self._on_write = on_write
-        self._parked: list[asyncio.Future[None]] = []
+        self._parked: list[Parked] = []
         self._leading: asyncio.Future[None] | None = None
         self._damage_seen: set[int] = set()
         self.rewriting = (
@@ -104,7 +176,9 @@ class Partition:
         self._refuse_if_deleted()
         if header.producer_id != NO_PRODUCER:
             producer = Producer(header.producer_id, header.producer_epoch, header.base_sequence)
-            verdict = self._producers.table.decide(producer, header.record_count)
+            verdict = self._producers.table.decide(
+                producer, header.record_count, is_transactional=header.is_transactional
+            )
             if isinstance(verdict, Duplicate):
                 end = verdict.base_offset + header.record_count
                 if self.log.failure is not None and end > self.log.durable_end:
@@ -113,14 +187,73 @@ class Partition:
                     )
                 self._metrics.duplicate_batches.inc()
                 return Stored(verdict.base_offset, end, is_duplicate=True)
+        return self._write(batch, header, now_ms)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        now_ms: int,
+        is_epoch_bumped: bool = False,
+    ) -> Stored:
+        """End a producer's transaction here; harmless where it has none open. Call `lead` first. With transaction
+        version 2 (`is_epoch_bumped`) the epoch is one above that of the transaction."""
+        self._refuse_if_deleted()
+        self._producers.table.decide_marker(producer_id, epoch, is_epoch_bumped=is_epoch_bumped)
+        header, batch = encode_marker(
+            producer_id,
+            epoch,
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        return self._write(batch, header, now_ms)
+
+    def _write(self, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
         base = self.log.append(batch, header, now_ms=now_ms)
         if header.producer_id != NO_PRODUCER:
-            self._producers.observe(header._replace(base_offset=base))
+            aborted = self._producers.observe(header._replace(base_offset=base), batch)
+            if aborted is not None:
+                self.log.aborted.add(aborted)
         self.log.advance_high_watermark(self.log.end)
         self._on_write(self)
         if self._parked:
-            self.wake()
+            self._wake_reached()
         return Stored(base, base + header.last_offset_delta + 1, is_duplicate=False)
+
+    # ---------------------------------------------------------------- transactions
+
+    @property
+    def last_stable_offset(self) -> int:
+        """As far as readers of committed records may go: to the oldest open transaction, or to the high watermark."""
+        first_open = self._producers.table.first_open_offset()
+        watermark = self.log.high_watermark
+        return watermark if first_open is None else max(self.log.log_start, min(first_open, watermark))
+
+    def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions in offsets [start, end), as Kafka's clients want it."""
+        entries = self.log.aborted.overlapping(start, end)
+        return [(entry.producer_id, entry.first_offset) for entry in entries]
+
+    def aborted_spans(self, start: int, end: int) -> AbortedSpans:
+        """Which of the batches in offsets [start, end) are aborted."""
+        return AbortedSpans(self.log.aborted.overlapping(start, end))
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        entry = self._producers.table.entry(producer_id)
+        return entry is not None and entry.epoch == epoch and entry.transaction_start is not None
+
+    def producers(self) -> list[ProducerFacts]:
+        return [_facts(entry) for entry in self._producers.table.entries()]
+
+    def open_transactions(self) -> list[ProducerFacts]:
+        """The producers with an open transaction, the oldest first."""
+        return [_facts(entry) for entry in self._producers.table.open_entries()]
+
+    # ---------------------------------------------------------------- reading
 
     async def read(self, offset: int, *, end: int, bytes_max: int) -> Slice:
         """Batches from `offset`, never past the high watermark: from memory at once, else from a thread."""
@@ -145,15 +278,25 @@ class Partition:
 
     async def offset_at(self, timestamp_ms: int) -> int:
         """The offset of the first record at or after an instant; the high watermark if there is none."""
+        found = await self.seek(timestamp_ms)
+        return min(found[0], self.log.high_watermark) if found else self.log.high_watermark
+
+    async def seek(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record at or after an instant, if there is one."""
         self._refuse_if_deleted()
         try:
-            found = await self._threads.run(lambda: self._seek_blocking(timestamp_ms))
+            return await self._threads.run(lambda: self._seek_blocking(timestamp_ms))
         except DataCorrupt as error:
             self._report_damage(error)
             raise
         except OSError as error:
             raise StorageError(f"reading {self.log.folder} failed: {error}") from error
-        return min(found[0], self.log.high_watermark) if found else self.log.high_watermark
+
+    async def newest(self) -> tuple[int, int] | None:
+        """Offset and timestamp of the record with the largest timestamp, if there is a record."""
+        segments = self.log.segments
+        largest = await self._threads.run(lambda: max((one.max_timestamp for one in segments), default=-1))
+        return await self.seek(largest) if largest >= 0 else None
 
     def _seek_blocking(self, timestamp_ms: int) -> tuple[int, int] | None:
         try:
@@ -161,29 +304,54 @@ class Partition:
         except FileNotFoundError:  # as above
             return self.log.first_at_or_after(timestamp_ms)
 
-    async def wait_beyond(self, offset: int, timeout_s: float) -> None:
-        """Until the high watermark is past `offset`, the time is up, or the partition is woken for another reason."""
-        if self.log.high_watermark > offset:
+    async def wait_beyond(self, offset: int, timeout_s: float, *, committed: bool = False) -> None:
+        """Until the high watermark (or, of committed records, the last stable offset) is past `offset`, the time is up,
+        or the partition is woken for another reason."""
+        if (self.last_stable_offset if committed else self.log.high_watermark) > offset:
             return
-        future = asyncio.get_running_loop().create_future()
-        self._parked.append(future)
+        parked = Parked(asyncio.get_running_loop().create_future(), offset, committed)
+        self._parked.append(parked)
         self._metrics.parked_reads.inc()
         try:
             async with asyncio.timeout(timeout_s):
-                await future
+                await parked.future
         except TimeoutError:
             return
         finally:
             self._metrics.parked_reads.dec()
-            if future in self._parked:
-                self._parked.remove(future)
+            if parked in self._parked:
+                self._parked.remove(parked)
+
+    def _wake_reached(self) -> None:
+        """Let those go on whose offset may be read now; an open transaction keeps the others waiting."""
+        watermark, stable = self.log.high_watermark, self.last_stable_offset
+        reached = [one for one in self._parked if (stable if one.committed else watermark) > one.offset]
+        if reached:
+            self._parked = [
+                one for one in self._parked if (stable if one.committed else watermark) <= one.offset
+            ]
+            _release(reached)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The one in force, or the one that the first write of this start will begin."""
+        latest = self.log.epochs.latest
+        return latest if self.is_led or self._leading is not None else latest + 1
+
+    def park(self, future: asyncio.Future[None], offset: int, *, committed: bool) -> Parked:
+        """Wake `future` when `offset` may be read: for those who wait for several partitions at once."""
+        parked = Parked(future, offset, committed)
+        self._parked.append(parked)
+        return parked
+
+    def unpark(self, parked: Parked) -> None:
+        if parked in self._parked:
+            self._parked.remove(parked)
 
     def wake(self) -> None:
         """Let every parked reader look again."""
         parked, self._parked = self._parked, []
-        for future in parked:
-            if not future.done():
-                future.set_result(None)
+        _release(parked)
 
     def forget_idle_producers(self, now_ms: int) -> None:
         self._producers.table.expire(now_ms)
@@ -218,6 +386,23 @@ class Partition:
             )
 
 
+def _release(parked: list[Parked]) -> None:
+    for one in parked:
+        if not one.future.done():
+            one.future.set_result(None)
+
+
+def _facts(entry: ProducerEntry) -> ProducerFacts:
+    return ProducerFacts(
+        entry.producer_id,
+        entry.epoch,
+        entry.last_sequence,
+        entry.timestamp_ms,
+        -1 if entry.transaction_start is None else entry.transaction_start,
+        entry.coordinator_epoch,
+    )
+
+
 def _appended(header: BatchHeader) -> Appended:
     return Appended(
         header.producer_id,
@@ -226,4 +411,5 @@ def _appended(header: BatchHeader) -> Appended:
         last_sequence(header.base_sequence, header.last_offset_delta + 1),
         header.base_offset,
         header.max_timestamp,
+        header.is_transactional,
     )

@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from goqueue.core.producer import BATCH_COUNT_KEPT, last_sequence
 from goqueue.log.batch import (
     ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TRANSACTIONAL,
     BatchHeader,
+    as_validated,
     encode_batch,
     read_header,
     stamped,
     validate_new,
 )
-from goqueue.log.compression import CODEC_OF_SETTING, Codec
+from goqueue.log.compression import CODEC_OF_SETTING, Codec, codec_of
+from goqueue.log.recompress import recompressed
 from goqueue.model.acks import Acks
 from goqueue.model.errors import (
     GoQueueError,
     InvalidRequest,
+    InvalidTimestamp,
     InvariantViolation,
     MessageTooLarge,
+    NotEnoughReplicas,
     RequestTooLarge,
 )
 from goqueue.model.limits import Limits
@@ -41,11 +47,45 @@ from goqueue.node.topic_table import OpenTopic, TopicTable
 _RECORD_OVERHEAD_BYTES = 32  # more than the varints and the attributes byte of any record
 _HEADER_OVERHEAD_BYTES = 10  # two lengths of up to five bytes
 _BATCH_OVERHEAD_BYTES = 64
+REPLICA_COUNT = 1  # there is one node
+
+
+class Transaction(NamedTuple):
+    """What a batch says about the transaction it is part of."""
+
+    id: str
+    may_join: bool  # the partition becomes part of it with this batch (KIP-890); else it must have been added before
+
+
+class Placed(NamedTuple):
+    """A batch of a client in its partition."""
+
+    partition: Partition
+    stored: Stored
+    record_count: int
+    append_ms: int | None  # the time its records got, where the topic gives them one
+
+
+class Verify(Protocol):
+    async def verify_for_write(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        epoch: int,
+        topic: str,
+        partition: int,
+        *,
+        may_add: bool,
+    ) -> None:
+        """Raise unless the producer has a transaction under way that the partition is part of, or may become."""
 
 
 class Publisher:
-    def __init__(self, topics: TopicTable, guard: Guard, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, topics: TopicTable, guard: Guard, metrics: Metrics, clock: Clock, transactions: Verify
+    ) -> None:
         self._topics = topics
+        self._transactions = transactions
         self._guard = guard
         self._metrics = metrics
         self._clock = clock
@@ -66,6 +106,8 @@ class Publisher:
     ) -> list[Outcome | None]:
         self._guard.admit_write(len(messages))
         target = self._topics.get(topic)
+        if acks is Acks.ALL:
+            _check_replicas(target.settings)
         outcomes: list[Outcome | None] = [None] * len(messages)
         groups = self._grouped(target, messages, outcomes)
         if producer is not None and (len(groups) != 1 or any(outcomes)):
@@ -81,17 +123,57 @@ class Publisher:
             await self._until_durable(waiting, outcomes)
         return outcomes
 
-    async def append_batch(self, partition: Partition, settings: TopicSettings, batch: bytes) -> Stored:
-        """Validate and append a batch as a client built it."""
+    async def append_batch(
+        self, topic: str, index: int, batch: bytes, *, acks: Acks, transaction: Transaction | None = None
+    ) -> Placed:
+        """Validate and append a batch as a client built it. It may be read; `until_stored` says when it is durable."""
+        try:
+            placed = await self._append_batch(topic, index, batch, acks, transaction)
+        except GoQueueError as error:
+            self._metrics.refused_messages.labels(error.code.value).inc()
+            raise
+        self._metrics.published_messages.inc(placed.record_count)
+        return placed
+
+    async def _append_batch(
+        self, topic: str, index: int, batch: bytes, acks: Acks, transaction: Transaction | None
+    ) -> Placed:
         self._guard.admit_write(1)
+        target = self._topics.get(topic)
+        partition = target.partition(index)
+        if acks is Acks.ALL:
+            _check_replicas(target.settings)
+        settings = target.settings
         header = validate_new(batch, settings.max_message_bytes)
         now_ms = self._clock.now_ms()
-        if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-            batch = stamped(batch, now_ms)
-            header = read_header(batch)
+        header, batch = _as_the_topic_wants(header, batch, settings, now_ms)
         if not partition.is_led:
             await partition.lead()
-        return self._append(partition, batch, header, now_ms)
+        if header.attributes & ATTRIBUTE_TRANSACTIONAL:
+            await self._verify(partition, header, transaction)
+        stored = self._append(partition, batch, header, now_ms)
+        is_stamped = settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        return Placed(partition, stored, header.record_count, now_ms if is_stamped else None)
+
+    async def _verify(
+        self, partition: Partition, header: BatchHeader, transaction: Transaction | None
+    ) -> None:
+        """The first batch of a transaction in a partition: a late one of a transaction that has ended would open it
+        again and hold up every reader (KIP-890)."""
+        if partition.has_open_transaction(header.producer_id, header.producer_epoch):
+            return
+        await self._transactions.verify_for_write(
+            transaction.id if transaction else None,
+            header.producer_id,
+            header.producer_epoch,
+            partition.topic,
+            partition.index,
+            may_add=transaction is not None and transaction.may_join,
+        )
+
+    async def until_stored(self, placed: Placed) -> None:
+        """Until the batch is on disk; raises where that is not known to be so."""
+        await placed.partition.commit.wait(placed.stored.end)
 
     def _append(self, partition: Partition, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
         stored = partition.append(batch, header, now_ms=now_ms)
@@ -198,6 +280,48 @@ class Publisher:
             done.append(outcome)
         self._metrics.published_messages.inc(len(done) - refused_count)
         return done
+
+
+def _check_replicas(settings: TopicSettings) -> None:
+    if settings.min_insync_replicas > REPLICA_COUNT:
+        raise NotEnoughReplicas(
+            f"acks=all needs min.insync.replicas={settings.min_insync_replicas} replicas in sync; there is "
+            f"{REPLICA_COUNT}",
+            min_insync_replicas=settings.min_insync_replicas,
+        )
+
+
+def _as_the_topic_wants(
+    header: BatchHeader, batch: bytes, settings: TopicSettings, now_ms: int
+) -> tuple[BatchHeader, bytes]:
+    """Compression and timestamps, where the topic and not the producer decides on them."""
+    if header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
+        raise InvalidTimestamp("only the broker may say that a batch has log-append time")
+    header, batch = as_validated(batch, header)
+    codec = CODEC_OF_SETTING.get(settings.compression_type)
+    if codec is not None and codec is not codec_of(header.attributes):
+        header, batch = recompressed(batch, header, codec)
+        if len(batch) > settings.max_message_bytes:
+            raise MessageTooLarge("the batch, recompressed,", len(batch), settings.max_message_bytes)
+    if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        batch = stamped(batch, now_ms)
+        return read_header(batch), batch
+    _check_timestamps(header, settings, now_ms)
+    return header, batch
+
+
+def _check_timestamps(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
+    """Of the first record and of the newest one; a batch without timestamps has -1."""
+    late_ms, early_ms = settings.message_timestamp_after_max_ms, settings.message_timestamp_before_max_ms
+    if header.max_timestamp - now_ms > late_ms or (
+        header.base_timestamp >= 0 and now_ms - header.base_timestamp > early_ms
+    ):
+        raise InvalidTimestamp(
+            f"the batch has timestamps from {header.base_timestamp} to {header.max_timestamp}; they must be at most "
+            f"{early_ms} ms before now ({now_ms}) and {late_ms} ms after",
+            base_timestamp=header.base_timestamp,
+            max_timestamp=header.max_timestamp,
+        )
 
 
 def _check_size(record: NewRecord, bytes_max: int, limits: Limits) -> None:

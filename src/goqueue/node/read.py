@@ -1,9 +1,13 @@
-"""The read use case: records from an offset or an instant up to a bound, waiting for data where asked to."""
+"""The read use case: records from an offset or an instant up to a bound, waiting for data where asked to.
+
+Read-committed stops at the last stable offset and leaves out what was aborted; both levels stop at the high watermark
+and never show the markers of transactions."""
 
 from __future__ import annotations
 
 import asyncio
 
+from goqueue.log.aborted import AbortedSpans
 from goqueue.log.batch import decode_batch
 from goqueue.log.partition_log import Slice
 from goqueue.model.errors import DataCorrupt, InvalidRequest, OffsetOutOfRange
@@ -11,13 +15,14 @@ from goqueue.model.record import StoredRecord
 from goqueue.node.guard import Guard, NodeState
 from goqueue.node.metrics import Metrics
 from goqueue.node.partition import Partition
-from goqueue.node.requests import ReadQuery, ReadResult
+from goqueue.node.requests import Isolation, ReadQuery, ReadResult
 from goqueue.node.threads import Threads
 from goqueue.node.topic_table import TopicTable
 
 _FETCH_BYTES = 256 * 1024
 _DECODE_INLINE_BYTES = 512 * 1024  # more is decoded in a thread, not on the event loop
 _NO_BOUND = 2**63 - 1
+_NOTHING_ABORTED = AbortedSpans(())
 
 
 class Reader:
@@ -33,13 +38,16 @@ class Reader:
         self._check(query)
         start, end = await self._bounds(source, query)
         deadline = asyncio.get_running_loop().time() + query.wait_ms / 1_000
-        records, next_offset = await self._collect(source, start, end, query.limit)
-        while not records and next_offset < end and await self._has_more(source, next_offset, deadline):
-            records, next_offset = await self._collect(source, next_offset, end, query.limit)
+        committed = query.isolation is Isolation.READ_COMMITTED
+        records, next_offset = await self._collect(source, start, end, query.limit, committed)
+        while (
+            not records
+            and next_offset < end
+            and await self._has_more(source, next_offset, deadline, committed)
+        ):
+            records, next_offset = await self._collect(source, next_offset, end, query.limit, committed)
         self._metrics.read_messages.inc(len(records))
-        watermark = source.log.high_watermark
-        # No transactions yet: everything below the high watermark is stable.
-        return ReadResult(records, next_offset, watermark, watermark)
+        return ReadResult(records, next_offset, source.log.high_watermark, source.last_stable_offset)
 
     def _check(self, query: ReadQuery) -> None:
         if query.offset is not None and query.timestamp_ms is not None:
@@ -70,13 +78,15 @@ class Reader:
         return start, end
 
     async def _collect(
-        self, source: Partition, offset: int, end: int, limit: int
+        self, source: Partition, offset: int, end: int, limit: int, committed: bool
     ) -> tuple[list[StoredRecord], int]:
         """Up to `limit` records; where to go on. Damage behind the first record ends the answer before it."""
         records: list[StoredRecord] = []
         bytes_left = self._guard.limits.read_bytes_max
-        while len(records) < limit and bytes_left > 0 and offset < min(end, source.log.high_watermark):
-            bound = min(end, source.log.high_watermark)
+        while len(records) < limit and bytes_left > 0:
+            bound = min(end, _readable_end(source, committed))
+            if offset >= bound:
+                break
             try:
                 part = await source.read(offset, end=bound, bytes_max=min(_FETCH_BYTES, bytes_left))
             except DataCorrupt:
@@ -86,25 +96,28 @@ class Reader:
             size = sum(len(batch.data) for batch in part.batches)
             bytes_left -= size
             self._metrics.read_bytes.inc(size)
-            found = await self._decoded(part, size, offset, bound)
+            aborted = source.aborted_spans(offset, part.next_offset) if committed else _NOTHING_ABORTED
+            found = await self._decoded(part, aborted, size, offset, bound)
             room = limit - len(records)
             records += found[:room]
             offset = records[-1].offset + 1 if len(found) > room else min(part.next_offset, bound)
         return records, offset
 
-    async def _decoded(self, part: Slice, size: int, start: int, end: int) -> list[StoredRecord]:
+    async def _decoded(
+        self, part: Slice, aborted: AbortedSpans, size: int, start: int, end: int
+    ) -> list[StoredRecord]:
         def decode() -> list[StoredRecord]:
             return [
                 record
                 for batch in part.batches
-                if not batch.header.is_control
+                if not batch.header.is_control and not aborted.cover(batch.header)
                 for record in decode_batch(batch.data, batch.header)
                 if start <= record.offset < end
             ]
 
         return decode() if size <= _DECODE_INLINE_BYTES else await self._threads.run(decode)
 
-    async def _has_more(self, source: Partition, offset: int, deadline: float) -> bool:
+    async def _has_more(self, source: Partition, offset: int, deadline: float, committed: bool) -> bool:
         """Wait until there is something at `offset`; False when the time is up or the node is going away."""
         left_s = deadline - asyncio.get_running_loop().time()
         if left_s <= 0 or self._guard.state is not NodeState.READY:
@@ -112,7 +125,11 @@ class Reader:
         self._guard.admit_parking()
         self._guard.parked_count += 1
         try:
-            await source.wait_beyond(offset, left_s)
+            await source.wait_beyond(offset, left_s, committed=committed)
         finally:
             self._guard.parked_count -= 1
-        return source.log.high_watermark > offset and not source.is_deleted
+        return _readable_end(source, committed) > offset and not source.is_deleted
+
+
+def _readable_end(source: Partition, committed: bool) -> int:
+    return source.last_stable_offset if committed else source.log.high_watermark

@@ -70,6 +70,7 @@ class TopicFacts(Struct, frozen=True):
     created_ms: int
     overrides: dict[str, str]  # what was set on the topic itself
     settings: dict[str, str]  # everything in force
+    id: int  # never given twice
 
 
 class Health(Struct, frozen=True):

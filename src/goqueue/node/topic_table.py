@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from goqueue.core.catalog import TopicCreated
 from goqueue.model.errors import PartitionNotFound, TopicNotFound
-from goqueue.model.names import check_topic_name
+from goqueue.model.names import check_topic_name, is_internal
 from goqueue.model.settings import TopicSettings
 from goqueue.node.partition import Partition
 
@@ -31,8 +31,12 @@ class OpenTopic:
 
 
 class TopicTable:
+    """Internal topics are run like all others and found only by who asks for them as such."""
+
     def __init__(self) -> None:
         self._topics: dict[str, OpenTopic] = {}
+        self._internal: dict[str, OpenTopic] = {}
+        self._names: dict[int, str] = {}  # of topics that clients may see, by id
 
     def get(self, name: str) -> OpenTopic:
         topic = self._topics.get(name)
@@ -41,15 +45,39 @@ class TopicTable:
             raise TopicNotFound(name)
         return topic
 
+    def name_of(self, id: int) -> str | None:
+        return self._names.get(id)
+
+    def internal(self, name: str) -> OpenTopic | None:
+        return self._internal.get(name)
+
     def put(self, topic: OpenTopic) -> None:
-        self._topics[topic.facts.name] = topic
+        name = topic.facts.name
+        if is_internal(name):
+            self._internal[name] = topic
+            return
+        self._topics[name] = topic
+        self._names[topic.facts.id] = name
 
     def remove(self, name: str) -> OpenTopic | None:
         """None if the topic could not be opened."""
-        return self._topics.pop(name, None)
+        topic = self._topics.pop(name, None)
+        if topic is not None:
+            del self._names[topic.facts.id]
+        return topic
 
     def all(self) -> list[OpenTopic]:
+        """Those that clients may see, by name."""
         return [self._topics[name] for name in sorted(self._topics)]
 
     def partitions(self) -> list[Partition]:
-        return [partition for topic in self.all() for partition in topic.partitions]
+        """Of all topics, the internal ones last."""
+        internal = [self._internal[name] for name in sorted(self._internal)]
+        return [partition for topic in self.all() + internal for partition in topic.partitions]
+
+    def partition_count(self, name: str) -> int | None:
+        topic = self._topics.get(name)
+        return None if topic is None else len(topic.partitions)
+
+    def names(self) -> list[str]:
+        return sorted(self._topics)

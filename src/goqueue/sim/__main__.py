@@ -10,22 +10,24 @@ import time
 from functools import partial
 
 from goqueue.sim.mutants import MUTANTS
-from goqueue.sim.runner import run_one, run_quietly
-from goqueue.sim.single_node import Outcome
+from goqueue.sim.outcome import Outcome
+from goqueue.sim.runner import WORKLOADS, run_one, run_quietly
 
 
 def main() -> int:
     options = _parse()
     logging.basicConfig(level=logging.INFO)
     started = time.monotonic()
+    workloads = [options.workload] if options.workload else _workloads_of(options.mutant)
     if options.seed is not None:
-        outcomes = [run_one(options.seed, options.mutant)]
+        outcomes = [run_one(workload, options.seed, options.mutant) for workload in workloads]
     else:
         seeds = range(options.first, options.first + options.seeds)
+        runs = [(workload, seed) for seed in seeds for workload in workloads]
         with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
             outcomes = []
             for outcome in pool.imap_unordered(
-                partial(run_quietly, mutant=options.mutant), seeds, chunksize=4
+                partial(run_quietly, mutant=options.mutant), runs, chunksize=4
             ):
                 outcomes.append(outcome)
                 if outcome.violations:
@@ -37,7 +39,7 @@ def main() -> int:
         for outcome in failed:
             _print_failure(outcome, options.mutant)
     print(
-        f"{len(outcomes)} seeds, {len(failed)} failed; {sum(len(one.lives) for one in outcomes)} lives, "
+        f"{len(outcomes)} runs, {len(failed)} failed; {sum(len(one.lives) for one in outcomes)} lives, "
         f"{sum(one.acked_count for one in outcomes)} messages acknowledged, "
         f"{sum(one.read_count for one in outcomes)} read, "
         f"{sum(one.virtual_s for one in outcomes):,.0f} virtual seconds in {time.monotonic() - started:.0f} s"
@@ -45,11 +47,17 @@ def main() -> int:
     return 1 if failed else 0
 
 
+def _workloads_of(mutant: str | None) -> list[str]:
+    """A mutant runs where it must be caught, everything else everywhere."""
+    return [MUTANTS[mutant].workload] if mutant else list(WORKLOADS)
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m goqueue.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this one, with the broker's log")
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), help="this one only; without it, every one")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument(
         "--mutant", choices=sorted(MUTANTS), help="break the broker on purpose; must be caught"
@@ -59,10 +67,13 @@ def _parse() -> argparse.Namespace:
 
 def _print_failure(outcome: Outcome, mutant: str | None) -> None:
     again = f" --mutant {mutant}" if mutant else ""
-    print(f"seed {outcome.seed} failed after lives {', '.join(outcome.lives)}:")
+    print(f"seed {outcome.seed} ({outcome.workload}) failed after lives {', '.join(outcome.lives)}:")
     for violation in outcome.violations[:10]:
         print(f"  {violation}")
-    print(f"  replay: python -m goqueue.sim --seed {outcome.seed}{again}", flush=True)
+    print(
+        f"  replay: python -m goqueue.sim --workload {outcome.workload} --seed {outcome.seed}{again}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,21 +1,27 @@
-"""A whole broker as a simulated process: node and HTTP server over the simulated disk and network."""
+"""A whole broker as a simulated process: node, HTTP and Kafka listeners over the simulated disk and network."""
 
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 from goqueue.api.http.app import RestApi
 from goqueue.api.http.server import HttpServer
+from goqueue.api.kafka.app import KafkaListener
+from goqueue.core.group.config import GroupConfig
+from goqueue.model.errors import GoQueueError
 from goqueue.model.limits import Limits
 from goqueue.node.config import DiskConfig, LogConfig, NodeConfig
 from goqueue.node.node import Node
 from goqueue.sim.disk import SimDisk
+from goqueue.sim.ids import SimIds
 from goqueue.sim.loop import SimLoop
 from goqueue.sim.process import Process
 
 HOST = "broker"
 PORT = 8080
-_EPOCH_MS = 1_700_000_000_000
+KAFKA_PORT = 9092
+EPOCH_MS = 1_700_000_000_000
 _START_TIMEOUT_S = 120.0
 _STOP_GRACE_S = 5.0
 
@@ -24,6 +30,7 @@ CONFIG = NodeConfig(
     limits=Limits(),
     disk=DiskConfig(),
     log=LogConfig(checkpoint_interval_ms=3_000, cleanup_interval_ms=2_000, sync_timeout_ms=10_000),
+    groups=GroupConfig(consumer_session_ms=3_000, consumer_heartbeat_ms=700, consumer_rebalance_ms_max=4_000),
 )
 
 
@@ -32,15 +39,17 @@ class SimClock:
         self._loop = loop
 
     def now_ms(self) -> int:
-        return _EPOCH_MS + int(self._loop.time() * 1_000)
+        return EPOCH_MS + int(self._loop.time() * 1_000)
 
 
 class SimBroker:
-    """Lives of one broker, one after another, on one disk."""
+    """Lives of one broker, one after another, on one disk. `problems` says which of them ended as none should."""
 
-    def __init__(self, loop: SimLoop, disk: SimDisk) -> None:
+    def __init__(self, loop: SimLoop, disk: SimDisk, ids: SimIds | None = None) -> None:
+        self.problems: list[str] = []
         self._loop = loop
         self._disk = disk
+        self._ids = ids or SimIds(Random(0))
         self._process: Process | None = None
         self._stop_asked = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -69,18 +78,31 @@ class SimBroker:
 
     async def _serve(self, process: Process, ready: asyncio.Event, stop_asked: asyncio.Event) -> None:
         clock = SimClock(self._loop)
-        node = Node(CONFIG, process.disk, clock)
+        node = Node(CONFIG, process.disk, clock, self._ids)
+        watching = asyncio.create_task(self._watch(process, node))
         try:
             await node.start()
             server = HttpServer(RestApi(node, clock), host=HOST, port=PORT, connection_count_max=100)
             await server.start()
+            kafka = KafkaListener(node, host=HOST, port=KAFKA_PORT)
+            await kafka.start()
             ready.set()
             await stop_asked.wait()
             await node.drain()
+            await kafka.stop(_STOP_GRACE_S)
             await server.stop(_STOP_GRACE_S)
             await node.stop()
         except OSError:
             return  # the disk failed, or the power: this life is over
+        except GoQueueError as error:
+            self.problems.append(f"the broker does not start: {error.code}: {error.sentence}")
+        finally:
+            watching.cancel()
+
+    async def _watch(self, process: Process, node: Node) -> None:
+        await node.failed.wait()
+        if process.is_alive:
+            self.problems.append("the node met what cannot happen; replay the seed for its log")
 
     async def survives(self, seconds: float) -> bool:
         """Let it run for a while; False if its power was cut in between."""

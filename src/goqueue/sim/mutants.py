@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import NamedTuple
 from unittest.mock import patch
 
+from goqueue.core.group.consumer import ConsumerGroup
+from goqueue.core.group.consumer_roster import Roster
+from goqueue.core.group.membership import Membership
+from goqueue.core.producer import FRESH, ProducerTable, Verdict
+from goqueue.core.txn.events import ProducerEpoch, TransactionSaved
+from goqueue.core.txn.shard import TxnShard
 from goqueue.log import recovery
 from goqueue.log.index import SegmentIndex
 from goqueue.log.scan import Scanner
 from goqueue.model.names import METADATA_TOPIC
+from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
+from goqueue.node.partition import Partition
 
 
 @contextmanager
@@ -47,8 +56,77 @@ def drop_time_index() -> Iterator[None]:
         yield
 
 
-MUTANTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    "skip-fsync": skip_fsync,
-    "skip-recovery-crc": skip_recovery_crc,
-    "drop-time-index": drop_time_index,
+@contextmanager
+def ignore_producer_epochs() -> Iterator[None]:
+    """Who has an older epoch is not fenced: not by the producer table of a partition, and not by the transaction
+    coordinator, which would refuse most of it in time."""
+    decide = ProducerTable.decide
+    check_owner = TxnShard._check_owner
+
+    def trusting_decide(
+        self: ProducerTable, producer: Producer, record_count: int, *, is_transactional: bool = False
+    ) -> Verdict:
+        entry = self.entry(producer.id)
+        if entry is not None and producer.epoch < entry.epoch:
+            return FRESH
+        return decide(self, producer, record_count, is_transactional=is_transactional)
+
+    def trusting_check(self: TxnShard, saved: TransactionSaved, claim: ProducerEpoch) -> None:
+        check_owner(self, saved, ProducerEpoch(claim.producer_id, max(claim.epoch, saved.epoch)))
+
+    with (
+        patch.object(ProducerTable, "decide", trusting_decide),
+        patch.object(TxnShard, "_check_owner", trusting_check),
+    ):
+        yield
+
+
+@contextmanager
+def serve_past_lso() -> Iterator[None]:
+    """Committed readers get everything up to the high watermark."""
+    with patch.object(Partition, "last_stable_offset", property(lambda self: self.log.high_watermark)):
+        yield
+
+
+@contextmanager
+def forget_markers() -> Iterator[None]:
+    """A start does not go on with what was decided before it."""
+    with patch.object(TxnShard, "resume", lambda self: []):
+        yield
+
+
+@contextmanager
+def accept_zombie_commits() -> Iterator[None]:
+    """Neither generation nor epoch nor membership is asked for when offsets are committed."""
+    with ExitStack() as stack:
+        for kind, name in (
+            (Membership, "check_commit"),
+            (Membership, "check_transactional_commit"),
+            (ConsumerGroup, "check_commit"),
+        ):
+            stack.enter_context(patch.object(kind, name, lambda *args: None))
+        yield
+
+
+@contextmanager
+def two_owners() -> Iterator[None]:
+    """The broker assigns a partition before its owner has let go of it."""
+    with patch.object(Roster, "is_held", lambda self, partition, *, beside: False):
+        yield
+
+
+class Mutant(NamedTuple):
+    workload: str  # in which it must be caught
+    break_it: Callable[[], AbstractContextManager[None]]
+
+
+MUTANTS: dict[str, Mutant] = {
+    "skip-fsync": Mutant("rest", skip_fsync),
+    "skip-recovery-crc": Mutant("rest", skip_recovery_crc),
+    "drop-time-index": Mutant("rest", drop_time_index),
+    "ignore-producer-epochs": Mutant("kafka", ignore_producer_epochs),
+    "serve-past-lso": Mutant("kafka", serve_past_lso),
+    "forget-markers": Mutant("kafka", forget_markers),
+    "accept-zombie-commits": Mutant("kafka", accept_zombie_commits),
+    "two-owners": Mutant("kafka", two_owners),
 }

@@ -1,25 +1,32 @@
-"""One seed in a process of its own, so that many run side by side."""
+"""One seed in a process of its own, so that many run side by side. Every seed runs every workload."""
 
 from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Callable
 from contextlib import nullcontext
 
+from goqueue.sim.kafka.run import run_kafka_seed
 from goqueue.sim.mutants import MUTANTS
-from goqueue.sim.single_node import Outcome, run_seed
+from goqueue.sim.outcome import Outcome
+from goqueue.sim.single_node import run_seed
+
+WORKLOADS: dict[str, Callable[[int], Outcome]] = {"rest": run_seed, "kafka": run_kafka_seed}
 
 
-def run_quietly(seed: int, mutant: str | None = None) -> Outcome:
-    """Faults make the broker complain, and it should; only a replay wants to hear it."""
+def run_quietly(run: tuple[str, int], mutant: str | None = None) -> Outcome:
+    """A workload and its seed. Faults make the broker complain, and it should; only a replay wants to hear it."""
     logging.disable(logging.CRITICAL)
-    return run_one(seed, mutant)
+    workload, seed = run
+    return run_one(workload, seed, mutant)
 
 
-def run_one(seed: int, mutant: str | None = None) -> Outcome:
+def run_one(workload: str, seed: int, mutant: str | None = None) -> Outcome:
     """Whatever goes wrong, the harness itself included, is a violation with a seed."""
-    with MUTANTS[mutant]() if mutant else nullcontext():
+    with MUTANTS[mutant].break_it() if mutant else nullcontext():
         try:
-            return run_seed(seed)
+            return WORKLOADS[workload](seed)
         except Exception:  # noqa: BLE001 - the supervisor of a run
-            return Outcome(seed, [f"the run broke off:\n{traceback.format_exc()}"], 0, 0, [], 0.0)
+            problem = f"the run broke off:\n{traceback.format_exc()}"
+            return Outcome(seed, [problem], 0, 0, [], 0.0, workload)

@@ -7,7 +7,6 @@ One seed decides everything. The broker is the real one, from the HTTP parser to
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from random import Random
 
 from goqueue.log.check import check_folder
@@ -22,21 +21,12 @@ from goqueue.sim.faults import flip_bit, inject
 from goqueue.sim.history import History, Place
 from goqueue.sim.http import SimHttpClient
 from goqueue.sim.loop import SimLoop, run
+from goqueue.sim.outcome import Outcome
 from goqueue.sim.read_back import check_seeks, read_back
 
 _FINISH_TIMEOUT_S = 600.0
 _START_COUNT_MAX = 10
 _FLIP_RATE = 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    seed: int
-    violations: list[str]
-    acked_count: int
-    read_count: int
-    lives: list[str]  # the fault and the end of each
-    virtual_s: float
 
 
 def run_seed(seed: int) -> Outcome:
@@ -92,6 +82,8 @@ class _Run:
         await asyncio.gather(*producers, *readers, return_exceptions=True)
         self._client.close()
         await self._broker.crash(power_cut=False)
+        for problem in self._broker.problems:
+            self._history.violate(problem)
         history = self._history
         return Outcome(
             self._seed,

@@ -15,6 +15,7 @@ from goqueue.node.node import Node
 BODIES = {
     "/topics/{topic}": {"config": {}},
     "/topics/{topic}/messages": {"messages": [{"value": "v"}]},
+    "/admin/topics/{topic}/partitions": {"count": 9},
 }
 NAMED = [(route.method, route.path) for route in ROUTES if "{topic}" in route.path]
 BAD_NAMES = [

@@ -81,6 +81,65 @@ def test_settings_of_a_new_topic_are_overrides_in_force() -> None:
     with_api(main)
 
 
+def test_retention_can_be_nothing_at_all() -> None:
+    async def main(client: Client, node: Node) -> None:
+        await client.post("/topics", {"name": "events", "retention_hours": 0, "retention_bytes": 0})
+        overrides = (await client.get("/topics/events")).json()["overrides"]
+        assert overrides == {"retention.ms": "0", "retention.bytes": "0"}
+
+    with_api(main)
+
+
+def test_switches_are_taken_as_json_or_as_text() -> None:
+    async def main(client: Client, node: Node) -> None:
+        for value in (False, "false"):
+            changed = await patch(client, "orders", {"unclean.leader.election.enable": value})
+            assert changed.json()["overrides"] == {"unclean.leader.election.enable": "false"}
+
+    with_api(main)
+
+
+def test_a_topic_grows_and_says_by_how_much() -> None:
+    async def main(client: Client, node: Node) -> None:
+        await client.post("/topics", {"name": "events", "num_partitions": 2})
+        grown = await client.post("/admin/topics/events/partitions", {"count": 5})
+        assert grown.status == 200
+        assert grown.json() == {"name": "events", "old_count": 2, "new_count": 5, "partitions_added": 3}
+        partitions = (await client.get("/topics/events/partitions")).json()["partitions"]
+        assert [one["partition"] for one in partitions] == [0, 1, 2, 3, 4]
+        published = await client.post(
+            "/topics/events/messages", {"messages": [{"value": "v", "partition": 4}]}
+        )
+        assert published.json()["results"][0]["offset"] == 0
+
+    with_api(main)
+
+
+@pytest.mark.parametrize(
+    ("topic", "body", "code", "mentions"),
+    [
+        ("events", {"count": 2}, "INVALID_PARTITIONS", "can only get more"),
+        ("events", {"count": 4}, "INVALID_PARTITIONS", "1 to 3"),
+        ("events", {"count": 0}, "INVALID_REQUEST", "$.count"),
+        ("events", {}, "INVALID_REQUEST", "count"),
+        ("events", {"count": 3, "replica_assignments": {}}, "INVALID_REQUEST", "replica_assignments"),
+        ("nowhere", {"count": 3}, "TOPIC_NOT_FOUND", "nowhere"),
+        ("__cluster_metadata", {"count": 3}, "TOPIC_NOT_FOUND", "__cluster_metadata"),
+    ],
+)
+def test_a_growth_that_cannot_be_is_refused_with_the_reason(
+    topic: str, body: Json, code: str, mentions: str
+) -> None:
+    async def main(client: Client, node: Node) -> None:
+        await client.post("/topics", {"name": "events", "num_partitions": 2})
+        refused = await client.post(f"/admin/topics/{topic}/partitions", body)
+        assert refused.json()["code"] == code
+        assert mentions in refused.json()["error"]
+        assert len(node.topics.partitions("events")) == 2
+
+    with_api(main, config=NodeConfig(limits=Limits(partitions_per_topic_max=3)))
+
+
 def test_retention_can_be_unlimited() -> None:
     async def main(client: Client, node: Node) -> None:
         await client.post("/topics", {"name": "events", "retention_hours": -1, "retention_bytes": -1})
@@ -98,9 +157,15 @@ def test_retention_can_be_unlimited() -> None:
         ({"name": "e", "partitions": 3}, "INVALID_REQUEST", "partitions"),
         ({"name": "e", "num_partitions": 0}, "INVALID_REQUEST", "$.num_partitions"),
         ({"name": "e", "num_partitions": None}, "INVALID_REQUEST", "$.num_partitions"),
-        ({"name": "e", "num_partitions": 4}, "INVALID_SETTING", "1 to 3"),
+        ({"name": "e", "num_partitions": 4}, "INVALID_PARTITIONS", "1 to 3"),
         ({"name": "e", "replication_factor": 3}, "INVALID_REQUEST", "only 1 is possible"),
-        ({"name": "e", "retention_hours": 0}, "INVALID_SETTING", "retention.ms"),
+        ({"name": "e", "retention_hours": -2}, "INVALID_REQUEST", "retention_hours"),
+        ({"name": "e", "config": {"flush.ms": 5}}, "INVALID_SETTING", "acks decides"),
+        (
+            {"name": "e", "config": {"unclean.leader.election.enable": True}},
+            "INVALID_SETTING",
+            "must be false",
+        ),
         (
             {"name": "e", "retention_hours": 1, "config": {"retention.ms": 1}},
             "INVALID_REQUEST",

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from goqueue.cli import config_docs
 from goqueue.cli.config import Config, ConfigProblems, default_values, load_config
-from goqueue.cli.config_keys import KEYS, Address, parse_address
+from goqueue.cli.config_keys import KEYS, SECTIONS, Address, parse_address
 from goqueue.model.settings import SETTING_NAMES, CleanupPolicy
 from goqueue.node.config import NodeConfig
 
@@ -89,6 +89,16 @@ def test_tables_and_double_underscores_reach_every_layer(tmp_path: Path) -> None
 def test_a_topic_setting_means_the_same_with_and_without_quotes(tmp_path: Path) -> None:
     file = write(tmp_path, "[topic_defaults]\nretention.ms = 1000\n")
     assert load_config(file=file).config.node.topic_defaults.retention_ms == 1000
+
+
+def test_a_topic_setting_that_is_a_switch_is_written_as_one(tmp_path: Path) -> None:
+    key = '[topic_defaults]\n"unclean.leader.election.enable" = '
+    environment = {"GOQUEUE_TOPIC_DEFAULTS__UNCLEAN_LEADER_ELECTION_ENABLE": "false"}
+    loaded = load_config(file=write(tmp_path, key + "false\n"), environment=environment)
+    assert loaded.config.node.topic_defaults.unclean_leader_election_enable is False
+    for text in ("true", '"false"', "0"):
+        (problem,) = problems_of(file=write(tmp_path, key + text + "\n"))
+        assert "it must be false" in problem
 
 
 def test_all_problems_of_all_sources_are_reported_at_once(tmp_path: Path) -> None:
@@ -185,7 +195,7 @@ def test_a_long_value_is_cut_in_the_report() -> None:
 def test_every_field_of_every_layer_has_a_key() -> None:
     names = {key.name for key in KEYS}
     node = NodeConfig()
-    for section in ("limits", "disk", "log"):
+    for section in SECTIONS[:-1]:
         fields = structs.fields(getattr(node, section))
         assert {f"{section}.{field.name}" for field in fields} <= names
     assert {f"topic_defaults.{name}" for name in SETTING_NAMES} <= names
@@ -193,7 +203,7 @@ def test_every_field_of_every_layer_has_a_key() -> None:
     top = {field.name for field in structs.fields(NodeConfig)} | {
         field.name for field in structs.fields(Config)
     }
-    assert top - {"node", "limits", "disk", "log", "topic_defaults", "default_partition_count"} <= names
+    assert top - {"node", *SECTIONS, "default_partition_count"} <= names
 
 
 def test_every_default_is_within_its_own_range() -> None:

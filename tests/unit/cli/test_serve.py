@@ -10,7 +10,7 @@ from msgspec import structs
 
 from goqueue.cli import serve
 from goqueue.cli.config import Config
-from goqueue.cli.config_keys import Address
+from goqueue.cli.listening import Listening
 from goqueue.cli.serve import BrokerFailed, run_broker
 from goqueue.client.rest import RestClient
 from goqueue.node.folder import DataFolder
@@ -18,7 +18,7 @@ from goqueue.node.node import Node
 
 
 def config_in(folder: Path) -> Config:
-    return structs.replace(Config(), data_dir=str(folder), http="127.0.0.1:0")
+    return structs.replace(Config(), data_dir=str(folder), http="127.0.0.1:0", kafka="127.0.0.1:0")
 
 
 def is_free(folder: Path) -> bool:
@@ -28,16 +28,16 @@ def is_free(folder: Path) -> bool:
 
 async def serve_one_request(config: Config) -> None:
     stop = asyncio.Event()
-    ready: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+    ready: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(run_broker(config, on_ready=ready.set_result, stop=stop))
-        with RestClient(f"http://{await ready}") as client:
+        with RestClient(f"http://{(await ready).http}") as client:
             assert await asyncio.to_thread(client.topics) == []
         stop.set()
 
 
 async def cancel_when_ready(config: Config) -> None:
-    ready: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+    ready: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(30):
         broker = asyncio.create_task(run_broker(config, on_ready=ready.set_result))
         await ready

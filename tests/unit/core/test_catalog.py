@@ -14,17 +14,20 @@ from goqueue.core.catalog import (
     CreateTopic,
     DeleteTopic,
     Event,
+    GrowTopic,
     ProducerIdReserved,
     ReserveProducerId,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
+    TopicGrown,
     decode_event,
     encode_event,
 )
 from goqueue.model.errors import (
     GoQueueError,
     InvalidName,
+    InvalidPartitions,
     InvalidSetting,
     LimitExceeded,
     TopicExists,
@@ -127,9 +130,9 @@ def test_altering_does_not_change_an_event_that_was_applied_before(catalog: Cata
         (CreateTopic("..", 1, {}), InvalidName, "is not a topic name"),
         (CreateTopic("x" * 250, 1, {}), InvalidName, "at most 249 characters"),
         (CreateTopic("__x", 1, {}), InvalidName, "internal; choose another"),
-        (CreateTopic("x", 0, {}), InvalidSetting, "a topic has 1 to 6 partitions, not 0"),
-        (CreateTopic("x", -1, {}), InvalidSetting, "a topic has 1 to 6 partitions, not -1"),
-        (CreateTopic("x", 7, {}), InvalidSetting, "a topic has 1 to 6 partitions, not 7"),
+        (CreateTopic("x", 0, {}), InvalidPartitions, "a topic has 1 to 6 partitions, not 0"),
+        (CreateTopic("x", -1, {}), InvalidPartitions, "a topic has 1 to 6 partitions, not -1"),
+        (CreateTopic("x", 7, {}), InvalidPartitions, "a topic has 1 to 6 partitions, not 7"),
         (CreateTopic("x", 6, {}), LimitExceeded, "11 partitions in all would be more than the limit of 10"),
         (CreateTopic("x", 1, {"nope": "1"}), InvalidSetting, "unknown topic setting 'nope'"),
         (CreateTopic("x", 1, {"segment.ms": "0"}), InvalidSetting, "it must be a whole number from 1"),
@@ -138,6 +141,12 @@ def test_altering_does_not_change_an_event_that_was_applied_before(catalog: Cata
         (AlterTopic("a", {"segment.ms": "9", "nope": "1"}), InvalidSetting, "unknown topic setting 'nope'"),
         (AlterTopic("a", {"segment.ms": "9", "nope": None}), InvalidSetting, "unknown topic setting 'nope'"),
         (AlterTopic("a", {"segment.ms": "9", "retention.ms": "x"}), InvalidSetting, "'retention.ms' is 'x'"),
+        (GrowTopic("a", 5), InvalidPartitions, "has 5 partitions; it can only get more, not 5"),
+        (GrowTopic("a", 4), InvalidPartitions, "has 5 partitions; it can only get more, not 4"),
+        (GrowTopic("a", -1), InvalidPartitions, "it can only get more, not -1"),
+        (GrowTopic("a", 7), InvalidPartitions, "a topic has 1 to 6 partitions, not 7"),
+        (GrowTopic("x", 6), TopicNotFound, "topic 'x' does not exist"),
+        (GrowTopic("__cluster_metadata", 6), TopicNotFound, "does not exist"),
         (DeleteTopic("x"), TopicNotFound, "topic 'x' does not exist"),
         (DeleteTopic("__cluster_metadata"), TopicNotFound, "does not exist"),
         (DeleteTopic("../a"), InvalidName, "may hold only letters, digits"),
@@ -167,11 +176,31 @@ def test_topics_and_partitions_are_limited_and_a_deletion_makes_room(catalog: Ca
         run(catalog, CreateTopic("E_f-9", 1, {}))
 
 
+def test_a_grown_topic_keeps_everything_but_its_partition_count(catalog: Catalog) -> None:
+    (created,) = run(catalog, CreateTopic("a", 2, {"retention.ms": "60"}))
+    assert run(catalog, GrowTopic("a", 5), now_ms=9) == [TopicGrown("a", 5)]
+    assert catalog.topic("a") == TopicCreated("a", 1, 5, {"retention.ms": "60"}, 5)
+    assert created == TopicCreated("a", 1, 2, {"retention.ms": "60"}, 5)
+    run(catalog, AlterTopic("a", {"retention.ms": None}))
+    assert catalog.topic("a") == TopicCreated("a", 1, 5, {}, 5)
+
+
+def test_only_added_partitions_count_against_the_limit_of_all(catalog: Catalog) -> None:
+    run(catalog, CreateTopic("a", 5, {}))
+    run(catalog, CreateTopic("b", 4, {}))
+    with pytest.raises(LimitExceeded, match="11 partitions in all"):
+        run(catalog, GrowTopic("b", 6))
+    run(catalog, GrowTopic("b", 5))
+    with pytest.raises(LimitExceeded, match="11 partitions in all"):
+        run(catalog, GrowTopic("a", 6))
+
+
 @pytest.mark.parametrize(
     "event",
     [
         TopicCreated("a", 3, 2, {"retention.ms": "60"}, 5),
         TopicAltered("a", {}),
+        TopicGrown("a", 7),
         TopicDeleted("a"),
         ProducerIdReserved(2**40),
     ],
@@ -252,6 +281,16 @@ class CatalogMachine(RuleBasedStateMachine):
         changed = {**overrides, **{key: text for key, text in set_.items() if key != unset}}
         changed.pop(unset, None)
         self.model[name] = (count, changed)
+
+    @rule(name=st.sampled_from(NAMES), count=st.integers(0, 7))
+    def grow(self, name: str, count: int) -> None:
+        present, overrides = self.model.get(name, (None, {}))
+        total = sum(each for each, _ in self.model.values())
+        fits = present is not None and present < count <= 6 and total - present + count <= 10
+        events = self.attempt(GrowTopic(name, count))
+        assert (events is not None) == fits
+        if events:
+            self.model[name] = (count, overrides)
 
     @rule(name=st.sampled_from(NAMES))
     def delete(self, name: str) -> None:

@@ -17,7 +17,7 @@ from tests.support.logs import (
 )
 
 from goqueue.log.batch import ATTRIBUTE_DELETE_HORIZON, decode_batch
-from goqueue.log.compaction import compact, dirty_ratio, plan_compaction
+from goqueue.log.compaction import compact, dirty_ratio
 from goqueue.log.compression import Codec
 from goqueue.log.recovery import open_log
 from goqueue.log.scan import Found
@@ -155,7 +155,8 @@ def test_the_last_sequence_of_an_idempotent_producer_survives() -> None:
     mount.remove(f"{FOLDER}/checkpoint")  # so that the table can only come from the batches
     owner = ProducerState()
     open_log(mount, FOLDER, disk.settings, owner)
-    [event] = owner.table.events()
+    [entry] = owner.table.entries()
+    [event] = entry.batches
     assert (event.producer_id, event.epoch, event.last_sequence, event.base_offset) == (7, 3, 5, 5)
 
 
@@ -164,7 +165,7 @@ def test_appends_that_arrive_while_it_runs_are_kept_and_win() -> None:
     for at in range(10):
         put(disk, b"k", b"v%d" % at)
     disk.log.roll(1_000)
-    plan = plan_compaction(disk.log, 2_000)
+    plan = disk.plan_compaction(2_000)
     assert plan is not None
     disk.checkpoint()
     put(disk, b"k", b"during")
@@ -199,11 +200,11 @@ def test_nothing_above_the_high_watermark_or_in_the_active_segment_takes_part() 
     disk = keyed_log(segment_bytes=10_000)
     put(disk, b"k", b"1")
     put(disk, b"k", b"2")
-    assert plan_compaction(disk.log, 2_000) is None
-    assert dirty_ratio(disk.log) == 0.0
+    assert disk.plan_compaction(2_000) is None
+    assert dirty_ratio(disk.log, stable_end=disk.last_stable_offset) == 0.0
     disk.log.roll(1_000)
     disk.log.high_watermark = 1
-    assert plan_compaction(disk.log, 2_000) is None
+    assert disk.plan_compaction(2_000) is None
 
 
 def test_damage_stops_a_pass_before_it_changes_anything() -> None:
@@ -214,7 +215,7 @@ def test_damage_stops_a_pass_before_it_changes_anything() -> None:
     disk.checkpoint()
     disk.device.flip_bit(f"{FOLDER}/{0:020d}.log", 8 * 70)
     before = disk.device.snapshot()
-    plan = plan_compaction(disk.log, 2_000)
+    plan = disk.plan_compaction(2_000)
     assert plan is not None
     with pytest.raises(StorageError, match="damaged"):
         compact(disk.mount, FOLDER, plan)
@@ -229,7 +230,7 @@ def test_a_pass_that_cannot_write_leaves_the_log_as_it_was(operation: str, error
         for at in range(12):
             put(disk, b"k%d" % (at % 2), b"v%d" % at)
         disk.log.roll(1_000)
-        plan = plan_compaction(disk.log, 2_000)
+        plan = disk.plan_compaction(2_000)
         assert plan is not None
         disk.checkpoint()
         disk.device.fail_next("append" if operation == "append" else "sync", error=error, after=after)
@@ -260,7 +261,7 @@ def test_a_pass_that_fails_anywhere_loses_nothing_also_if_retention_follows(oper
             if at % 2:
                 disk.log.roll(1_000)
         disk.log.roll(1_000)
-        plan = plan_compaction(disk.log, 2_000)
+        plan = disk.plan_compaction(2_000)
         assert plan is not None
         disk.checkpoint()
         match operation:
@@ -310,7 +311,7 @@ def test_compaction_without_a_checkpoint_that_covers_it_is_refused() -> None:
     disk.log.roll(1_000)
     put(disk, b"k", b"active")
     disk.sync()
-    plan = plan_compaction(disk.log, 2_000)
+    plan = disk.plan_compaction(2_000)
     assert plan is not None
     with pytest.raises(AssertionError, match="checkpoint"):
         compact(disk.mount, FOLDER, plan)

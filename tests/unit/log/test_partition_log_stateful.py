@@ -15,7 +15,7 @@ from tests.support.logs import FOLDER, LogOnDisk, Timed, appended, read_all, sma
 from goqueue.core.producer import Appended, Duplicate, Fresh, ProducerTable
 from goqueue.log.batch import ATTRIBUTE_DELETE_HORIZON, BatchHeader, decode_batch, read_header
 from goqueue.log.checkpoint import NO_STATE, Checkpoint, load_checkpoint
-from goqueue.log.compaction import compact, plan_compaction
+from goqueue.log.compaction import compact
 from goqueue.log.compression import Codec
 from goqueue.log.recovery import truncate_log
 from goqueue.log.retention import is_active_expired, retention_start
@@ -236,7 +236,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(records=RECORDS)
     def compact_while_appends_arrive(self, records: list[Timed]) -> None:
         disk = self.disk
-        plan = plan_compaction(disk.log, self.now_ms)
+        plan = disk.plan_compaction(self.now_ms)
         if plan is None:
             return
         disk.checkpoint()
@@ -437,7 +437,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_replayed_producers_are_the_live_ones(self) -> None:
-        assert self.disk.owner.table.events() == table_of(self.events).events()
+        assert self.disk.owner.table.entries() == table_of(self.events).entries()
 
     @invariant()
     def the_folder_is_sound(self) -> None:

@@ -63,7 +63,7 @@ def test_encoded_records_decode_to_the_same(records: list[NewRecord]) -> None:
     payload = encode_records(records)
     for decode in (decode_records, decode_records_in_python):
         assert decode(payload, 0, len(records), len(records) - 1) == rows_of(records)
-    check_records(payload, 0, len(records), len(records) - 1)
+    assert check_records(payload, 0, len(records), len(records) - 1) == 0
 
 
 @given(rows())
@@ -160,13 +160,54 @@ def test_header_name_that_is_no_utf8_is_replaced_and_not_refused(decode: Decode)
     assert decode(framed(body), 0, 1, 0) == [(0, 0, None, None, (("\ufffd\ufffd", None),))]
 
 
+CHECKERS = pytest.mark.parametrize("check", [check_records, check_records_in_python])
+Check = Callable[[bytes, int, int, int], int | None]
+
+
+@CHECKERS
+@given(found=rows())
+@settings(max_examples=80, deadline=None)
+def test_check_returns_the_largest_timestamp_delta(check: Check, found: list[Row]) -> None:
+    payload = b"".join(map(encode_row, found))
+    assert check(payload, 0, len(found), found[-1][0]) == max(row[1] for row in found)
+
+
+@CHECKERS
+@pytest.mark.parametrize(
+    "deltas", [[-5], [-5, -9], [3, 7, 1], [-(2**63)], [2**63 - 1, -(2**63)], [0, 0, 0], [-(2**63), -1]]
+)
+def test_timestamp_deltas_below_zero_and_at_the_edge_are_compared_as_they_are(
+    check: Check, deltas: list[int]
+) -> None:
+    payload = b"".join(encode_row((at, delta, None, None, ())) for at, delta in enumerate(deltas))
+    assert check(payload, 0, len(deltas), len(deltas) - 1) == max(deltas)
+
+
+@CHECKERS
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_records_have_no_timestamp(check: Check, count: int) -> None:
+    assert check(b"", 0, count, 5) is None
+
+
+@CHECKERS
+@given(deltas=st.lists(st.integers(-2, 6), min_size=1, max_size=5))
+@settings(max_examples=150, deadline=None)
+def test_records_of_a_new_batch_have_exactly_the_offset_deltas_from_zero_up(
+    check: Check, deltas: list[int]
+) -> None:
+    """A new batch states as many records as offsets, which leaves no room for a gap or a repetition."""
+    payload = b"".join(encode_row((delta, 0, None, None, ())) for delta in deltas)
+    is_accepted = outcome(check, payload, 0, len(deltas), len(deltas) - 1)[0] == "returned"
+    assert is_accepted is (deltas == list(range(len(deltas))))
+
+
 # ---------------------------------------------------------------- the twins
 
 
-Outcome = tuple[str, list[Row] | str | None]
+Outcome = tuple[str, list[Row] | int | str | None]
 
 
-def outcome(twin: Callable[[bytes, int, int, int], list[Row] | None], *given_: object) -> Outcome:
+def outcome(twin: Callable[[bytes, int, int, int], list[Row] | int | None], *given_: object) -> Outcome:
     try:
         return "returned", twin(*given_)  # type: ignore[arg-type] # the same four for each twin
     except ValueError as error:
@@ -178,7 +219,10 @@ def assert_twins_agree(data: bytes | memoryview, start: int, count: int, last: i
     assert decoded == outcome(decode_records_in_python, data, start, count, last)
     checked = outcome(check_records, data, start, count, last)
     assert checked == outcome(check_records_in_python, data, start, count, last)
-    assert checked == (("returned", None) if decoded[0] == "returned" else decoded)
+    if isinstance(decoded[1], list):
+        assert checked == ("returned", max((row[1] for row in decoded[1]), default=None))
+    else:
+        assert checked == decoded
     return decoded
 
 

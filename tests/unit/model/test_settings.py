@@ -9,20 +9,25 @@ from msgspec import structs
 
 from goqueue.model.errors import InvalidSetting
 from goqueue.model.settings import (
+    INT_MAX,
+    LONG_MAX,
+    NOT_TAKEN,
     RULES,
     SETTING_NAMES,
+    SETTINGS,
     CleanupPolicy,
+    Off,
     OneOf,
     Ratio,
+    SettingType,
     TopicSettings,
     Whole,
     as_texts,
     check_settings,
     describe_setting,
     resolve,
+    setting_facts,
 )
-
-LONG_MAX = 2**63 - 1
 
 
 def texts(name: str) -> st.SearchStrategy[str]:
@@ -35,6 +40,8 @@ def texts(name: str) -> st.SearchStrategy[str]:
             return st.floats(0, 1).map(str)
         case OneOf(kind):
             return st.sampled_from([member.value for member in kind])
+        case Off():
+            return st.just("false")
 
 
 OVERRIDES = st.lists(st.sampled_from(SETTING_NAMES), unique=True).flatmap(
@@ -82,6 +89,10 @@ def test_overrides_are_laid_over_the_defaults_and_leave_them_alone() -> None:
         ("retention.ms", "1_000", "1000"),
         ("min.cleanable.dirty.ratio", "1", "1.0"),
         ("min.cleanable.dirty.ratio", ".5", "0.5"),
+        ("cleanup.policy", "delete,compact", "compact,delete"),
+        ("cleanup.policy", " compact , delete ", "compact,delete"),
+        ("cleanup.policy", " delete", "delete"),
+        ("unclean.leader.election.enable", " False ", "false"),
     ],
 )
 def test_accepted_text_is_kept_in_its_canonical_form(name: str, text: str, canonical: str) -> None:
@@ -124,6 +135,52 @@ def test_description_of_a_choice_names_every_member(name: str) -> None:
         for member in rule.kind:
             assert member.value in describe_setting(name)
             assert check_settings({name: member.value}) == {name: member.value}
+
+
+@pytest.mark.parametrize("text", ["delete,delete", "delete,", ",", "compact;delete", "keep", "delete,keep"])
+def test_cleanup_policy_is_a_list_of_known_members_each_once(text: str) -> None:
+    with pytest.raises(InvalidSetting, match="one of delete, compact, compact,delete"):
+        check_settings({"cleanup.policy": text})
+
+
+def test_an_unclean_election_cannot_be_allowed() -> None:
+    for text in ("true", "TRUE", "1", "no"):
+        with pytest.raises(InvalidSetting, match="must be false: a replica that is not in sync would lose"):
+            check_settings({"unclean.leader.election.enable": text})
+
+
+@EACH_SETTING
+def test_facts_of_a_setting_are_those_of_its_rule_and_its_default(name: str) -> None:
+    facts = setting_facts(name)
+    assert check_settings({name: facts.default}) == {name: facts.default}
+    assert facts.default == as_texts(TopicSettings())[name]
+    assert facts.documentation.endswith(".")
+    match RULES[name]:
+        case Whole(_, most):
+            assert facts.type is (SettingType.INT if most <= INT_MAX else SettingType.LONG)
+        case Ratio():
+            assert facts.type is SettingType.DOUBLE
+        case OneOf(kind):
+            assert facts.type is (SettingType.LIST if kind is CleanupPolicy else SettingType.STRING)
+        case Off():
+            assert facts.type is SettingType.BOOLEAN
+
+
+def test_defaults_that_clients_rely_on_are_those_of_kafka() -> None:
+    assert setting_facts("message.timestamp.before.max.ms").default == str(LONG_MAX)
+    assert setting_facts("message.timestamp.after.max.ms").default == "3600000"
+    assert setting_facts("min.insync.replicas").default == "1"
+    assert setting_facts("unclean.leader.election.enable").default == "false"
+
+
+@pytest.mark.parametrize("name", NOT_TAKEN)
+def test_a_setting_of_kafkas_that_would_change_nothing_is_refused_with_the_reason(name: str) -> None:
+    assert name not in SETTINGS
+    for attempt in (lambda: check_settings({name: "1"}), lambda: setting_facts(name)):
+        with pytest.raises(InvalidSetting) as caught:
+            attempt()
+        assert NOT_TAKEN[name] in caught.value.sentence
+        assert caught.value.details == {"setting": name}
 
 
 @pytest.mark.parametrize("name", ["", "retention_ms", "Retention.ms", "nope"])

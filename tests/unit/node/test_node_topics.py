@@ -30,6 +30,7 @@ from goqueue.model.codes import Code
 from goqueue.model.errors import (
     GoQueueError,
     InvalidName,
+    InvalidPartitions,
     InvalidSetting,
     LimitExceeded,
     StorageError,
@@ -217,7 +218,7 @@ def test_limits_on_topics_and_partitions_hold() -> None:
     async def main(world: World) -> None:
         async def life(node: Node) -> None:
             for count in (0, -1, 6):
-                with pytest.raises(InvalidSetting):
+                with pytest.raises(InvalidPartitions):
                     await create(node, partition_count=count)
             await create(node, "a", partition_count=5)
             with pytest.raises(LimitExceeded):

@@ -27,7 +27,7 @@ from goqueue.api.http.setting_schema import (
     Schema,
     number_pattern,
 )
-from goqueue.api.http.topic_bodies import NAME_PATTERN, NewTopic, TopicChanges
+from goqueue.api.http.topic_bodies import NAME_PATTERN, NewPartitionCount, NewTopic, TopicChanges
 from goqueue.model.codes import WIRE, Code
 from goqueue.model.names import NAME_LENGTH_MAX
 from goqueue.node.config import NodeConfig
@@ -140,6 +140,7 @@ def _rules(config: NodeConfig) -> Mapping[type[Struct], Schema]:
                 ]
             },
         },
+        NewPartitionCount: {"properties": {"count": {"maximum": limits.partitions_per_topic_max}}},
         TopicChanges: {"properties": {"config": SETTINGS_SCHEMA_NULLABLE}},
         Publish: {
             "properties": {"messages": {"maxItems": limits.messages_per_request_max}},

@@ -100,6 +100,7 @@ _TOPICS: tuple[AnyRoute, ...] = (
             *_CHANGE,
             Code.INVALID_NAME,
             Code.INVALID_SETTING,
+            Code.INVALID_PARTITIONS,
             Code.TOPIC_EXISTS,
             Code.LIMIT_EXCEEDED,
         ),
@@ -152,6 +153,17 @@ _TOPICS: tuple[AnyRoute, ...] = (
         body=NoBody,
         answer=topic_bodies.PartitionList,
         errors=_NAMED,
+    ),
+    Route(
+        method="POST",
+        path="/admin/topics/{topic}/partitions",
+        summary="Give a topic more partitions",
+        description="Keys may belong to another partition from then on. Partitions cannot be taken away.",
+        endpoint=topics.grow_topic,
+        query=NoQuery,
+        body=topic_bodies.NewPartitionCount,
+        answer=topic_bodies.TopicGrown,
+        errors=(*_BODY, *_CHANGE, *_NAMED, Code.INVALID_PARTITIONS, Code.LIMIT_EXCEEDED),
     ),
 )
 

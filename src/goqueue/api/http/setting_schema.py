@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from goqueue.model.settings import RULES, UNLIMITED, OneOf, Ratio, Rule, Whole
+from goqueue.model.settings import RULES, UNLIMITED, Off, OneOf, Ratio, Rule, Whole
 
 Schema = dict[str, Any]  # a JSON document: any JSON under any name
 
@@ -57,6 +57,8 @@ def _schema(rule: Rule) -> Schema:
             }
         case OneOf(kind):
             return {"type": "string", "enum": [member.value for member in kind]}
+        case Off():
+            return {"enum": [False, "false"]}
 
 
 def _whole_schemas(least: int, most: int, or_unlimited: bool) -> list[Schema]:

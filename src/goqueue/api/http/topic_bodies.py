@@ -10,7 +10,6 @@ from goqueue.model.names import INTERNAL_PREFIX, NAME_LENGTH_MAX
 from goqueue.model.settings import HOUR_MS, UNLIMITED
 
 LONG_MAX = 2**63 - 1
-NOT_ZERO: dict[str, object] = {"not": {"const": 0}}
 NAME_PATTERN = r"^(?!\.{1,2}$)[A-Za-z0-9._-]+$"
 NEW_NAME_PATTERN = rf"^(?!\.{{1,2}}$)(?!{INTERNAL_PREFIX})[A-Za-z0-9._-]+$"
 
@@ -40,21 +39,14 @@ class NewTopic(Struct, frozen=True, forbid_unknown_fields=True):
     retention_hours: (
         Annotated[
             int,
-            Meta(
-                ge=UNLIMITED, le=LONG_MAX // HOUR_MS, description="-1: for ever.", extra_json_schema=NOT_ZERO
-            ),
+            Meta(ge=UNLIMITED, le=LONG_MAX // HOUR_MS, description="-1: for ever."),
         ]
         | UnsetType
     ) = UNSET
     retention_bytes: (
         Annotated[
             int,
-            Meta(
-                ge=UNLIMITED,
-                le=LONG_MAX,
-                description="Of each partition; -1: no limit.",
-                extra_json_schema=NOT_ZERO,
-            ),
+            Meta(ge=UNLIMITED, le=LONG_MAX, description="Of each partition; -1: no limit."),
         ]
         | UnsetType
     ) = UNSET
@@ -99,6 +91,22 @@ class TopicDescription(Struct, frozen=True, forbid_unknown_fields=True):
 class TopicDeleted(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     deleted: bool
+
+
+class NewPartitionCount(Struct, frozen=True, forbid_unknown_fields=True):
+    count: Annotated[
+        int,
+        Meta(
+            ge=1, description="Of all partitions, those that are there included; more than the topic has now."
+        ),
+    ]
+
+
+class TopicGrown(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    old_count: Count
+    new_count: Count
+    partitions_added: Count
 
 
 class PartitionDescription(Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 from goqueue.api.http.call import Call, NoBody
 from goqueue.api.http.query import NoQuery
 from goqueue.api.http.topic_bodies import (
+    NewPartitionCount,
     NewTopic,
     OffsetRange,
     PartitionDescription,
@@ -15,6 +16,7 @@ from goqueue.api.http.topic_bodies import (
     TopicChanges,
     TopicDeleted,
     TopicDescription,
+    TopicGrown,
     TopicList,
     TopicSummary,
 )
@@ -56,6 +58,13 @@ async def delete_topic(call: Call[NoQuery, NoBody]) -> TopicDeleted:
     name = call.path["topic"]
     await call.node.topics.delete(name)
     return TopicDeleted(name, True)
+
+
+async def grow_topic(call: Call[NoQuery, NewPartitionCount]) -> TopicGrown:
+    name = call.path["topic"]
+    old_count = call.node.topics.get(name).partition_count
+    facts = await call.node.topics.grow(name, call.body.count)
+    return TopicGrown(name, old_count, facts.partition_count, facts.partition_count - old_count)
 
 
 async def list_partitions(call: Call[NoQuery, NoBody]) -> PartitionList:

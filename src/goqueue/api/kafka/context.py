@@ -1,0 +1,57 @@
+"""What every family of APIs works with: the node, and how this broker is known to clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from goqueue.model.codes import WIRE
+from goqueue.model.errors import (
+    DiskFull,
+    GoQueueError,
+    NotReady,
+    PartitionOffline,
+    StorageError,
+    TimedOut,
+    UnknownTopicId,
+)
+from goqueue.model.topic_ids import topic_number, topic_uuid
+from goqueue.node.node import Node
+
+BROKER_ID = 1  # there is one node
+_COORDINATOR_NOT_AVAILABLE = 15
+_PASSING = (DiskFull, NotReady, PartitionOffline, StorageError, TimedOut)
+
+
+@dataclass(slots=True)
+class Context:
+    """`host` and `port` are what clients are told to connect to; they are known once the listener is bound."""
+
+    node: Node
+    host: str = ""
+    port: int = 0
+
+    @property
+    def cluster_id(self) -> str:
+        return f"goqueue-{self.node.config.node_id}"
+
+    def topic_id(self, topic: str) -> bytes:
+        return topic_uuid(self.node.topics.get(topic).id).bytes
+
+    def topic_name(self, id: bytes) -> str:
+        """Of a topic that a client names by its id."""
+        number = topic_number(UUID(bytes=id))
+        name = None if number is None else self.node.topics.name_of(number)
+        if name is None:
+            raise UnknownTopicId(f"no topic has the id {UUID(bytes=id)}", id=str(UUID(bytes=id)))
+        return name
+
+
+def code_of(error: GoQueueError | None) -> int:
+    return 0 if error is None else WIRE[error.code].kafka
+
+
+def coordinator_code(error: GoQueueError | None) -> int:
+    """Of a group or a transaction: a member that cannot be served now must try again, and clients take only this code for
+    that; others would end them."""
+    return _COORDINATOR_NOT_AVAILABLE if isinstance(error, _PASSING) else code_of(error)

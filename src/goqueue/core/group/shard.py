@@ -1,0 +1,471 @@
+"""The groups and offsets of one partition of `__consumer_offsets`.
+
+`handle` and `tick` decide; they change only what is volatile: sessions, calls that wait, rebalances that are not finished.
+What they want to be durable they return as events, together with the answers that are true once these are written;
+`apply` alone takes them over, now and after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+from goqueue.core.group.classic import ClassicGroup, unknown_member
+from goqueue.core.group.commands import (
+    Command,
+    CommitInTransaction,
+    CommitOffsets,
+    CompleteTransaction,
+    DeleteGroup,
+    DeleteOffsets,
+    Done,
+    FetchOffsets,
+    ForgetTopic,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    PartitionResult,
+    PartitionResults,
+    Reply,
+    SyncGroup,
+)
+from goqueue.core.group.config import GroupConfig
+from goqueue.core.group.consumer import ConsumerGroup
+from goqueue.core.group.consumer_events import ConsumerHeartbeat
+from goqueue.core.group.consumers import Consumers
+from goqueue.core.group.deadlines import Deadlines, Key, Kind
+from goqueue.core.group.events import (
+    Event,
+    GroupForgotten,
+    GroupSaved,
+    OffsetCommitted,
+    OffsetForgotten,
+    OffsetPended,
+    PendedForgotten,
+    TransactionCompleted,
+    TransactionForgotten,
+)
+from goqueue.core.group.joining import Joining
+from goqueue.core.group.membership import Membership
+from goqueue.core.group.offsets import PRODUCER_KEPT_MS, Offsets
+from goqueue.core.group.outcome import Outcome, Ticket
+from goqueue.core.group.rebalance import Rebalance, Turn
+from goqueue.core.group.subscription import CONSUMER_PROTOCOL_TYPE
+from goqueue.core.group.topics_view import Topics
+from goqueue.model.errors import (
+    GoQueueError,
+    GroupNotEmpty,
+    GroupNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    LimitExceeded,
+    StaleMemberEpoch,
+    TopicNotFound,
+)
+
+EMPTY_GROUP_KEPT_MS = 10 * 60_000  # without members and offsets; Kafka's interval of looking
+_GROUP_ID_LENGTH_MAX: Final = 1_000
+
+PromptCommand = (  # those that are never parked
+    CommitOffsets
+    | CommitInTransaction
+    | CompleteTransaction
+    | FetchOffsets
+    | DeleteOffsets
+    | DeleteGroup
+    | ForgetTopic
+    | ConsumerHeartbeat
+)
+
+
+class GroupShard:
+    def __init__(self, config: GroupConfig, topics: Topics) -> None:
+        self._config = config
+        self._topics = topics
+        self.deadlines = Deadlines()
+        self._rebalance = Rebalance(config, self.deadlines)
+        self._joining = Joining(config, self.deadlines, self._rebalance)
+        self._membership = Membership(self.deadlines, self._rebalance)
+        self.classic: dict[str, ClassicGroup] = {}
+        self.consumers = Consumers(config, topics, self.deadlines)
+        self.offsets = Offsets(config, topics)
+        self._now_ms = 0  # of the last turn
+
+    # What is asked.
+
+    def handle(self, command: Command, ticket: Ticket, now_ms: int) -> Outcome:
+        """Raises where the whole call is refused; then nothing has changed."""
+        self._begin(now_ms)
+        turn = Turn(now_ms)
+        match command:
+            case JoinGroup():
+                self._join(command, ticket, turn)
+            case SyncGroup():
+                self._membership.sync(self._with_member(command), command, ticket, turn)
+            case Heartbeat():
+                self._membership.heartbeat(self._with_member(command), command, ticket, turn)
+            case LeaveGroup():
+                self._leave(command, ticket, turn)
+            case _:
+                turn.outcome.replies.append((ticket, self._reply(command, turn)))
+        self._schedule(turn)
+        return turn.outcome
+
+    def tick(self, now_ms: int) -> Outcome:
+        """Everything whose deadline has passed, but for what depends on events of this very turn: that is due at once."""
+        self._begin(now_ms)
+        turn = Turn(now_ms)
+        decided: set[str] = set()  # only ever asked for membership
+        while (key := self.deadlines.first_due(now_ms)) is not None and key.group_id not in decided:
+            event_count = len(turn.outcome.events)
+            self._pass(key, turn)
+            if len(turn.outcome.events) > event_count:
+                decided.add(key.group_id)
+        self._schedule(turn)
+        return turn.outcome
+
+    def next_tick_ms(self) -> int | None:
+        self._begin(self._now_ms)
+        return self.deadlines.next_ms()
+
+    def abandon(self, ticket: Ticket) -> None:
+        """The client of a parked call went away."""
+        self._rebalance.abandon(ticket)
+
+    def _begin(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        for group_id in self.consumers.settle(now_ms):
+            self.deadlines.set_if_earlier(Key(Kind.EXPIRY, group_id), now_ms + EMPTY_GROUP_KEPT_MS)
+
+    def _reply(self, command: PromptCommand, turn: Turn) -> Reply:
+        match command:
+            case CommitOffsets():
+                return self._commit(command, turn)
+            case CommitInTransaction():
+                return self._commit_in_transaction(command, turn)
+            case CompleteTransaction():
+                turn.outcome.events += self.offsets.complete(command, turn.now_ms)
+                return Done()
+            case FetchOffsets():
+                return self._fetch(command)
+            case DeleteOffsets():
+                return self._delete_offsets(command, turn)
+            case DeleteGroup():
+                turn.outcome.events += self._delete(command.group_id)
+                return Done()
+            case ForgetTopic():
+                turn.outcome.events += self.offsets.delete_topic(command.topic)
+                return Done()
+            case ConsumerHeartbeat():
+                return self._consumer_heartbeat(command, turn)
+            case _:
+                assert_never(command)
+
+    # Members.
+
+    def _join(self, command: JoinGroup, ticket: Ticket, turn: Turn) -> None:
+        group_id = _checked(command.group_id)
+        consumer = self.consumers.get(group_id)
+        if consumer is not None and not consumer.is_empty:
+            raise _other_type(group_id, "consumer")
+        group = self.classic.get(group_id) or ClassicGroup(group_id)
+        self._joining.check(group, command)
+        if group_id not in self.classic:
+            self._refuse_if_too_many_groups()
+        if consumer is not None:
+            turn.outcome.events += consumer.forget()
+        self.classic[group_id] = group
+        self._joining.join(group, command, ticket, turn)
+        self._drop_if_void(group)
+
+    def _leave(self, command: LeaveGroup, ticket: Ticket, turn: Turn) -> None:
+        group = self.classic.get(_checked(command.group_id))
+        if group is None:
+            raise unknown_member(command.group_id, command.members[0].member_id if command.members else "")
+        self._membership.leave(group, command, ticket, turn)
+        self._drop_if_void(group)
+
+    def _with_member(self, command: SyncGroup | Heartbeat) -> ClassicGroup:
+        group = self.classic.get(_checked(command.group_id))
+        if group is None:
+            raise unknown_member(command.group_id, command.member_id)
+        return group
+
+    def _consumer_heartbeat(self, command: ConsumerHeartbeat, turn: Turn) -> Reply:
+        group_id = _checked(command.group_id)
+        classic = self.classic.get(group_id)
+        if classic is not None and classic.members:
+            raise _other_type(group_id, "classic")
+        if self.consumers.get(group_id) is None:
+            self._refuse_if_too_many_groups()
+        events, reply = self.consumers.heartbeat(command, turn.now_ms)
+        if classic is not None:
+            turn.outcome.events.append(GroupForgotten(group_id))
+        turn.outcome.events += events
+        return reply
+
+    def _refuse_if_too_many_groups(self) -> None:
+        count = len(self.classic) + self.consumers.count()
+        if count >= self._config.group_count_max:
+            raise LimitExceeded(f"there are {count} groups in this shard already, which is the limit")
+
+    def _drop_if_void(self, group: ClassicGroup) -> None:
+        if group.is_void:
+            self.classic.pop(group.group_id, None)
+
+    # Offsets.
+
+    def _commit(self, command: CommitOffsets, turn: Turn) -> Reply:
+        group_id = _checked(command.group_id, may_be_empty=True)
+        classic, consumer = self.classic.get(group_id), self.consumers.get(group_id)
+        if consumer is not None:
+            consumer.check_commit(command.member_id, command.generation, command.instance_id)
+        elif classic is not None:
+            self._membership.check_commit(classic, command, turn.now_ms)
+        else:
+            self._check_simple_commit(command)
+        events, reply = self.offsets.commit(command, turn.now_ms)
+        turn.outcome.events += events
+        return reply
+
+    def _commit_in_transaction(self, command: CommitInTransaction, turn: Turn) -> Reply:
+        group_id = _checked(command.group_id)
+        classic, consumer = self.classic.get(group_id), self.consumers.get(group_id)
+        if consumer is not None:
+            _check_transactional_commit(consumer, command)
+        elif classic is not None:
+            self._membership.check_transactional_commit(classic, command)
+        else:
+            self._check_simple_commit(command)
+        events, reply = self.offsets.pend(command, turn.now_ms)
+        turn.outcome.events += events
+        return reply
+
+    def _check_simple_commit(self, command: CommitOffsets | CommitInTransaction) -> None:
+        """By a consumer that takes no part in a group: it has no generation."""
+        group_id = command.group_id
+        if command.generation >= 0:
+            if self.offsets.has_group(group_id):
+                raise unknown_member(group_id, command.member_id)
+            raise IllegalGeneration(
+                f"there is no group {group_id!r} of generation {command.generation}", group=group_id
+            )
+        if (
+            not self.offsets.has_group(group_id)
+            and self.offsets.group_count() >= self._config.group_count_max
+        ):
+            raise LimitExceeded(f"{self._config.group_count_max} groups have offsets already, the limit")
+
+    def _fetch(self, command: FetchOffsets) -> Reply:
+        _checked(command.group_id, may_be_empty=True)
+        consumer = self.consumers.get(command.group_id)
+        if consumer is not None and (command.member_id or command.member_epoch >= 0):
+            consumer.check_commit(command.member_id or "", command.member_epoch, None)
+        return self.offsets.fetch(command)
+
+    def _delete_offsets(self, command: DeleteOffsets, turn: Turn) -> Reply:
+        group_id = _checked(command.group_id)
+        self._refuse_if_unknown(group_id)
+        classic, consumer = self.classic.get(group_id), self.consumers.get(group_id)
+        if classic is not None and classic.members and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise _not_empty(group_id)
+        results: list[PartitionResult] = []
+        for topic, partition in command.partitions:
+            error: GoQueueError | None = None
+            events: Sequence[Event] = self.offsets.delete(group_id, (topic, partition))
+            if any(group is not None and group.is_subscribed(topic) for group in (classic, consumer)):
+                error = GroupSubscribedToTopic(
+                    f"group {group_id!r} has members that read topic {topic!r}", group=group_id, topic=topic
+                )
+            elif not events and self._topics.partition_count(topic) is None:
+                error = TopicNotFound(topic)
+            else:
+                turn.outcome.events += events
+            results.append(PartitionResult(topic, partition, error))
+        return PartitionResults(tuple(results))
+
+    # The end of groups.
+
+    def _delete(self, group_id: str) -> list[Event]:
+        self._refuse_if_unknown(_checked(group_id, may_be_empty=True))
+        if self.has_members(group_id):
+            raise _not_empty(group_id)
+        return [*self.offsets.delete_group(group_id), *self._forget(group_id)]
+
+    def _forget(self, group_id: str) -> list[Event]:
+        """The group itself, without its offsets."""
+        events: list[Event] = []
+        if group_id in self.classic:
+            events.append(GroupForgotten(group_id))
+        consumer = self.consumers.get(group_id)
+        if consumer is not None:
+            events += consumer.forget()
+        return events
+
+    def _refuse_if_unknown(self, group_id: str) -> None:
+        is_known = group_id in self.classic or self.consumers.get(group_id) is not None
+        if not is_known and not self.offsets.has_group(group_id):
+            raise GroupNotFound(f"there is no group {group_id!r}", group=group_id)
+
+    def has_members(self, group_id: str) -> bool:
+        classic, consumer = self.classic.get(group_id), self.consumers.get(group_id)
+        return bool(classic is not None and classic.members) or bool(
+            consumer is not None and not consumer.is_empty
+        )
+
+    # What time brings.
+
+    def _pass(self, key: Key, turn: Turn) -> None:
+        """A deadline has passed: it is cancelled, or set anew."""
+        group = self.classic.get(key.group_id)
+        match key.kind:
+            case Kind.EXPIRY:
+                self._expire(key, turn)
+            case Kind.CONSUMER:
+                turn.outcome.events += self.consumers.tick(key.group_id, turn.now_ms)
+            case Kind.PRODUCER:
+                self._expire_producer(key, turn)
+            case _ if group is None:
+                self.deadlines.cancel(key)
+            case Kind.SESSION:
+                self._rebalance.end_session(group, key.member_id, turn)
+                self._drop_if_void(group)
+            case Kind.JOIN:
+                self._rebalance.end_join_phase(group, turn)
+            case Kind.SYNC:
+                self._rebalance.end_sync_phase(group, turn)
+            case _:
+                assert_never(key.kind)
+
+    def _expire(self, key: Key, turn: Turn) -> None:
+        """Of a group without members the offsets that nobody used for too long, and in the end the group."""
+        group_id, now_ms = key.group_id, turn.now_ms
+        self.deadlines.cancel(key)
+        if self.has_members(group_id):
+            return  # begins anew when they have gone
+        since_ms = self._empty_since_ms(group_id)
+        events, next_ms = self.offsets.expire(group_id, since_ms, now_ms)
+        turn.outcome.events += events
+        if next_ms is not None:
+            self.deadlines.set(key, max(next_ms, now_ms + 1))
+        elif not events and since_ms + EMPTY_GROUP_KEPT_MS > now_ms:
+            self.deadlines.set(key, since_ms + EMPTY_GROUP_KEPT_MS)
+        else:
+            turn.outcome.events += self._forget(group_id)
+
+    def _empty_since_ms(self, group_id: str) -> int:
+        """0 for a group that never had members."""
+        classic = self.classic.get(group_id)
+        if classic is not None:
+            return classic.since_ms
+        return self.consumers.empty_since_ms(group_id) or 0
+
+    def _expire_producer(self, key: Key, turn: Turn) -> None:
+        self.deadlines.cancel(key)
+        events, next_ms = self.offsets.forget_producer(int(key.group_id), turn.now_ms)
+        turn.outcome.events += events
+        if next_ms is not None:
+            self.deadlines.set(key, max(next_ms, turn.now_ms + 1))
+
+    def _schedule(self, turn: Turn) -> None:
+        """When to look at what this turn has decided."""
+        for event in turn.outcome.events:
+            match event:
+                case GroupSaved() if not event.members:
+                    self._look_at(event.group_id, event.since_ms + EMPTY_GROUP_KEPT_MS)
+                case OffsetCommitted() if not self.has_members(event.group_id):
+                    kept_until_ms = event.committed_ms + self._config.offset_retention_ms
+                    self._look_at(
+                        event.group_id, kept_until_ms if event.expires_ms is None else event.expires_ms
+                    )
+                case TransactionCompleted():
+                    key = Key(Kind.PRODUCER, str(event.producer_id))
+                    self.deadlines.set_if_earlier(key, event.completed_ms + PRODUCER_KEPT_MS)
+
+    def _look_at(self, group_id: str, at_ms: int) -> None:
+        self.deadlines.set_if_earlier(Key(Kind.EXPIRY, group_id), max(at_ms, self._now_ms + 1))
+
+    # What happened.
+
+    def apply(self, event: Event) -> None:
+        match event:
+            case GroupSaved():
+                group = self.classic.get(event.group_id)
+                if group is None:
+                    group = self.classic[event.group_id] = ClassicGroup(event.group_id)
+                group.restore(event)
+            case GroupForgotten():
+                self.classic.pop(event.group_id, None)
+            case (
+                OffsetCommitted()
+                | OffsetForgotten()
+                | OffsetPended()
+                | PendedForgotten()
+                | TransactionCompleted()
+                | TransactionForgotten()
+            ):
+                self.offsets.apply(event)
+            case _:
+                self.consumers.apply(event)
+
+    def resume(self, now_ms: int) -> None:
+        """After everything was applied: the sessions of the members that were found begin anew."""
+        self._now_ms = now_ms
+        self.consumers.resume(now_ms)
+        self._begin(now_ms)
+        for group in self.classic.values():
+            for member in group.members.values():
+                self._rebalance.touch(group, member, now_ms)
+        for group_id in [*self.classic, *self.offsets.groups()]:
+            if not self.has_members(group_id):
+                self._resume_expiry(group_id, now_ms)
+        for completed in self.offsets.completed():
+            key = Key(Kind.PRODUCER, str(completed.producer_id))
+            self.deadlines.set(key, completed.completed_ms + PRODUCER_KEPT_MS)
+
+    def clock_was_set(self, by_ms: int, now_ms: int) -> None:
+        """Sessions and rebalances take as long as they would have; only what is kept until a date ends at that date."""
+        self._now_ms = now_ms
+        self.deadlines.shift((Kind.SESSION, Kind.JOIN, Kind.SYNC), by_ms)
+        self.consumers.resume(now_ms)
+
+    def _resume_expiry(self, group_id: str, now_ms: int) -> None:
+        since_ms = self._empty_since_ms(group_id)
+        events, next_ms = self.offsets.expire(group_id, since_ms, now_ms)
+        if events or next_ms is None:
+            next_ms = max(since_ms + EMPTY_GROUP_KEPT_MS, now_ms + 1)
+        self._look_at(group_id, next_ms)
+
+
+def _check_transactional_commit(consumer: ConsumerGroup, command: CommitInTransaction) -> None:
+    """Producers of old do not say for which member they commit; their transactional id fences them."""
+    is_anonymous = command.generation < 0 and not command.member_id and command.instance_id is None
+    if is_anonymous or (command.generation < 0 and consumer.is_empty):
+        return
+    try:
+        consumer.check_commit(command.member_id, command.generation, command.instance_id)
+    except StaleMemberEpoch as error:
+        raise IllegalGeneration(error.sentence, **error.details) from None
+
+
+def _checked(group_id: str, *, may_be_empty: bool = False) -> str:
+    """Kafka lets simple consumers commit under an empty name."""
+    if not group_id and not may_be_empty:
+        raise InvalidGroupId("a group needs a name")
+    if len(group_id) > _GROUP_ID_LENGTH_MAX:
+        raise InvalidGroupId(
+            f"a group's name has at most {_GROUP_ID_LENGTH_MAX} characters, not {len(group_id)}"
+        )
+    return group_id
+
+
+def _other_type(group_id: str, type: str) -> GoQueueError:
+    return InconsistentGroupProtocol(
+        f"group {group_id!r} has members of the {type} protocol; one group cannot have both", group=group_id
+    )
+
+
+def _not_empty(group_id: str) -> GoQueueError:
+    return GroupNotEmpty(f"group {group_id!r} has members; stop them first", group=group_id)

@@ -1,0 +1,41 @@
+"""What consumers put into a JoinGroup: Kafka's `ConsumerProtocolSubscription`, of which every version begins with an
+int16 version and the array of topic names. The rest is between the clients."""
+
+from __future__ import annotations
+
+import struct
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+_int16 = struct.Struct(">h")
+_int32 = struct.Struct(">i")
+
+
+def subscribed_topics(metadata: bytes) -> list[str] | None:
+    """In order of their names; None if these bytes are no subscription."""
+    try:
+        (count,) = _int32.unpack_from(metadata, _int16.size)
+        at = _int16.size + _int32.size
+        if not 0 <= count <= len(metadata):
+            return None
+        topics: list[str] = []
+        for _ in range(count):
+            (length,) = _int16.unpack_from(metadata, at)
+            at += _int16.size
+            if length < 0 or at + length > len(metadata):
+                return None
+            topics.append(metadata[at : at + length].decode())
+            at += length
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return sorted(topics)
+
+
+def is_same_subscription(protocol_type: str, before: bytes, now: bytes) -> bool:
+    """Consumers add what they own at the moment, which differs after a restart and is no change of subscription."""
+    if before == now:
+        return True
+    if protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return False
+    topics = subscribed_topics(before)
+    return topics is not None and topics == subscribed_topics(now)

@@ -1,0 +1,1 @@
+"""Transactions: who writes what together, and whether it counts."""

@@ -1,0 +1,53 @@
+"""The broker's own topics: made when the first of their keys is written, hidden from clients, compacted."""
+
+from __future__ import annotations
+
+from goqueue.model.errors import InvariantViolation
+from goqueue.node.clock import Clock
+from goqueue.node.state_log import E, EventCodec, StateLog
+from goqueue.node.topic_table import TopicTable
+from goqueue.node.topics import Topics
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+PARTITION_COUNT = 50  # Kafka's; never changes, or keys would move
+
+_OVERRIDES = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(4 * 1024 * 1024),  # small, so that most of a log can be compacted
+    "max.message.bytes": str(16 * 1024 * 1024),
+    "delete.retention.ms": "60000",  # only a start reads tombstones, and it reads everything
+}
+
+
+class InternalTopics:
+    def __init__(self, topics: Topics, table: TopicTable, clock: Clock) -> None:
+        self._topics = topics
+        self._table = table
+        self._clock = clock
+
+    def exists(self, name: str) -> bool:
+        return self._table.internal(name) is not None
+
+    async def logs(self, name: str, codec: EventCodec[E]) -> list[StateLog[E]]:
+        """One per partition, the topic made if need be."""
+        if not self.exists(name):
+            await self._topics.create_internal(name, partition_count=PARTITION_COUNT, overrides=_OVERRIDES)
+        topic = self._table.internal(name)
+        if topic is None:
+            raise InvariantViolation(f"{name} was made and is not there")
+        return [StateLog(partition, codec, self._clock) for partition in topic.partitions]
+
+
+def coordinator_partition(key: str, count: int) -> int:
+    """Which partition owns a group or a transactional id: Kafka's rule, so that tools that compute it agree."""
+    return _java_hash(key) % count
+
+
+def _java_hash(text: str) -> int:
+    """String.hashCode over UTF-16 units, without its sign as Kafka's Utils.abs has it."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    hash = 0
+    for at in range(0, len(data), 2):
+        hash = (31 * hash + (data[at] << 8 | data[at + 1])) & 0xFFFFFFFF
+    return hash & 0x7FFFFFFF if hash < 0x80000000 else (0x100000000 - hash) & 0x7FFFFFFF

@@ -1,0 +1,72 @@
+"""One partition of an internal topic, and the state that it owns.
+
+Events go in as keyed records: the topic is compacted, so of each key only the newest event stays and a start replays
+about as much as there is state. The events of one decision are one batch: after a crash all of them are there or none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from goqueue.log.batch import decode_batch, encode_batch
+from goqueue.model.errors import StorageError, TimedOut
+from goqueue.model.record import NewRecord
+from goqueue.node.clock import Clock
+from goqueue.node.partition import Partition
+
+logger = logging.getLogger(__name__)
+_FETCH_BYTES = 1024 * 1024
+
+E = TypeVar("E")
+
+
+class EventCodec(Protocol[E]):
+    """A value of None is a tombstone: the key is gone."""
+
+    def encode(self, event: E) -> tuple[bytes, bytes | None]: ...
+
+    def decode(self, key: bytes, value: bytes | None) -> E: ...
+
+
+class StateLog(Generic[E]):
+    def __init__(self, partition: Partition, codec: EventCodec[E], clock: Clock) -> None:
+        self._partition = partition
+        self._codec = codec
+        self._clock = clock
+
+    async def replay(self, apply: Callable[[E], None]) -> None:
+        """Every event in the log, oldest first."""
+        log = self._partition.log
+        offset = log.log_start
+        while offset < log.end:
+            part = await self._partition.read(offset, end=log.end, bytes_max=_FETCH_BYTES)
+            for batch in part.batches:
+                for record in decode_batch(batch.data, batch.header):
+                    if record.key is None:
+                        raise StorageError(f"{log.folder} has an event without a key at {record.offset}")
+                    apply(self._codec.decode(record.key, record.value))
+            offset = part.next_offset
+
+    async def lead(self) -> None:
+        """Once per start, before the first `append`."""
+        await self._partition.lead()
+
+    def append(self, events: Sequence[E]) -> None:
+        """In one batch. Where this raises nothing was written."""
+        if not events:
+            return
+        now_ms = self._clock.now_ms()
+        records = [NewRecord(*self._codec.encode(event)) for event in events]
+        header, batch = encode_batch(records, now_ms)
+        self._partition.append(batch, header, now_ms=now_ms)
+
+    async def settled(self) -> None:
+        """Until everything appended so far is on disk, however long it takes; raises if it never will be."""
+        end = self._partition.log.end
+        while True:
+            try:
+                return await self._partition.commit.wait(end)
+            except TimedOut as error:
+                logger.warning("an internal log is slow error=%r", error.sentence)

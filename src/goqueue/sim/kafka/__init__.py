@@ -1,0 +1,1 @@
+"""The Kafka workload of the simulation: producers, transactions and groups over the real listener."""

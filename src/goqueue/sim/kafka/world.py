@@ -1,0 +1,41 @@
+"""What all clients of one run share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from random import Random
+
+from goqueue.sim.kafka.history import KafkaHistory
+from goqueue.sim.life import Life, current_life
+from goqueue.sim.loop import SimLoop
+
+# Answers after which a client tries the same thing again: the broker is busy, starting, stopping or short of disk.
+RETRIABLE = frozenset({7, 8, 14, 15, 16, 51, 56})
+
+
+@dataclass(slots=True)
+class World:
+    loop: SimLoop
+    history: KafkaHistory
+    rng: Random
+    is_calm: bool = False  # nothing fails any more: no client dies, pauses or competes from here on
+    is_done: bool = False  # everything is consumed
+    hosts: list[str] = field(default_factory=list)
+    topic_ids: dict[str, bytes] = field(default_factory=dict)
+
+    def child(self) -> Random:
+        return Random(self.rng.getrandbits(64))
+
+    def start(self, name: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run a client on a host of its own, so that its cable can be cut alone."""
+        context = contextvars.copy_context()
+        context.run(current_life.set, Life(name))
+        self.hosts.append(name)
+        return self.loop.create_task(work, context=context)
+
+
+async def pause(rng: Random) -> None:
+    await asyncio.sleep(rng.uniform(0.05, 0.4))

@@ -1,0 +1,30 @@
+"""The simulated Kafka clients: clean on many seeds, the same run for the same seed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from goqueue.sim.runner import run_quietly
+
+SEED_COUNT = 40  # `make sim SEEDS=1000` runs more
+
+
+@pytest.fixture(autouse=True)
+def _logging_back_on() -> Iterator[None]:
+    """`run_quietly` turns logging off for its process; that must not outlast these tests."""
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("first", range(0, SEED_COUNT, 10))
+def test_no_invariant_is_broken_whatever_fails(first: int) -> None:
+    for seed in range(first, first + 10):
+        outcome = run_quietly(("kafka", seed))
+        assert outcome.violations == [], f"replay: python -m goqueue.sim --workload kafka --seed {seed}"
+
+
+def test_same_seed_gives_the_same_run() -> None:
+    assert run_quietly(("kafka", 4)) == run_quietly(("kafka", 4))

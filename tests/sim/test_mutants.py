@@ -1,0 +1,26 @@
+"""The simulation finds what is broken on purpose."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from goqueue.sim.mutants import MUTANTS
+from goqueue.sim.runner import run_quietly
+
+SEED_COUNT = 200
+
+
+@pytest.fixture(autouse=True)
+def _logging_back_on() -> Iterator[None]:
+    """`run_quietly` turns logging off for its process; that must not outlast these tests."""
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("mutant", sorted(MUTANTS))
+def test_mutant_is_caught(mutant: str) -> None:
+    workload = MUTANTS[mutant].workload
+    assert any(run_quietly((workload, seed), mutant).violations for seed in range(SEED_COUNT))
