@@ -43,6 +43,11 @@ check: $(DEV_READY) $(PACKAGE_READY) ## Check format, lint, types, layering, Kaf
 sim: $(DEV_READY) $(PACKAGE_READY) ## Simulate whole brokers with faults, SEEDS=1000 of them
 	$(BIN)/python -m goqueue.sim --seeds $(SEEDS)
 
+.PHONY: soak
+soak: $(DEV_READY) $(PACKAGE_READY) ## Change a group and kill workers and brokers, CYCLES=50 times for each protocol
+	GOQUEUE_SOAK_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/integration/test_kafka_churn.py \
+		tests/integration/test_kafka_exactly_once.py -s --timeout 7200
+
 .PHONY: kill
 kill: $(DEV_READY) $(PACKAGE_READY) ## Kill a real broker under load with kill -9, CYCLES=100 times
 	GOQUEUE_KILL_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/integration/test_kill9.py -s --timeout 3600

@@ -293,7 +293,8 @@ def pauses(members: list[Member], changes: list[tuple[float, str]]) -> list[tupl
         stayed = moved = 0.0
         for events in by_partition.values():
             events.sort()
-            around = [one for one in events if at - 0.5 <= one[0] < marks[number + 1]]
+            before = [one for one in events if one[0] < at][-1:]
+            around = before + [one for one in events if at <= one[0] < marks[number + 1]]
             gap = max((b[0] - a[0] for a, b in pairwise(around)), default=0.0)
             if len({name for _, name in around}) > 1:
                 moved = max(moved, gap)

@@ -62,6 +62,8 @@ class Stage:
                 return await self._answer(name)
             case ["silent", _]:
                 return NoAnswer()
+            case ["steps", count, _]:
+                return Later(self._after(int(count), name))
             case ["large", count]:
                 return answer_of("x" * int(count))
             case ["fails", _]:
@@ -79,6 +81,11 @@ class Stage:
             self.cancelled.append(name)
             self.changed.set()
             raise
+        return answer_of(name)
+
+    async def _after(self, step_count: int, name: str) -> Answer:
+        for _ in range(step_count):
+            await asyncio.sleep(0)
         return answer_of(name)
 
     async def until(self, what: list[str], count: int) -> None:
@@ -102,6 +109,24 @@ def test_answers_come_in_the_order_of_the_requests(loop: str) -> None:
             for name in reversed(names):
                 stage.event(name).set()
             assert [await next_id(client) for _ in range(5)] == [0, 1, 2, 4, 5]
+            await leave(client)
+
+    run_on(loop, main())
+
+
+def test_no_answer_is_lost_that_comes_as_the_last_one_before_it_goes(loop: str) -> None:
+    """Requests that come at every step of the loop after an answer, so that some come just as nothing is left to send."""
+
+    async def main() -> None:
+        stage = Stage()
+        async with listening(delete_groups=stage.handle) as listener:
+            client = await listener.connect()
+            for id in range(400):
+                client[1].write(request(GROUPS, id, texts(f"steps:{id % 3}:{id}")))
+                for _ in range(id % 11):
+                    await asyncio.sleep(0)
+            async with asyncio.timeout(20):
+                assert [await next_id(client) for _ in range(400)] == list(range(400))
             await leave(client)
 
     run_on(loop, main())
