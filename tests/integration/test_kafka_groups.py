@@ -32,10 +32,7 @@ from tests.support.kafka_members import (
 )
 
 PARTITION_COUNT = 6
-SETTINGS = {
-    "GOQUEUE_GROUPS__INITIAL_REBALANCE_DELAY_MS": "100",
-    "GOQUEUE_GROUPS__CONSUMER_HEARTBEAT_MS": str(HEARTBEAT_MS),
-}
+SETTINGS = {"GOQUEUE_GROUPS__CONSUMER_HEARTBEAT_MS": str(HEARTBEAT_MS)}
 Make = Callable[[str, str, str], Member]
 KIP848 = {"group_protocol": "consumer"}
 PROTOCOLS: dict[str, Make] = {

@@ -106,7 +106,7 @@ WIRE: Mapping[Code, Wire] = {
     Code.UNKNOWN_TOPIC_ID: Wire(http=404, grpc=5, kafka=100),
     Code.INVALID_PARTITIONS: Wire(http=400, grpc=3, kafka=37),
     Code.INVALID_REPLICA_ASSIGNMENT: Wire(http=400, grpc=3, kafka=39),
-    Code.NOT_ENOUGH_REPLICAS: Wire(http=503, grpc=14, kafka=19),
+    Code.NOT_ENOUGH_REPLICAS: Wire(http=409, grpc=9, kafka=19),
     Code.INVALID_REPLICATION_FACTOR: Wire(http=400, grpc=3, kafka=38),
     Code.FENCED_LEADER_EPOCH: Wire(http=409, grpc=9, kafka=74),
     Code.UNKNOWN_LEADER_EPOCH: Wire(http=409, grpc=9, kafka=75),

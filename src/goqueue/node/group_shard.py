@@ -65,6 +65,7 @@ class OwnedGroups:
         clock: Clock,
         metrics: GroupMetrics,
         spawn: Spawn,
+        on_change: Callable[[OwnedGroups], None],
     ) -> None:
         self.state = new_state()
         self._log = log
@@ -72,6 +73,7 @@ class OwnedGroups:
         self._clock = clock
         self._metrics = metrics
         self._spawn = spawn
+        self._on_change = on_change
         self._loading = asyncio.Lock()
         self._is_lost = True  # until it was read from the log
         self._pause_ms = _PAUSE_MS_MIN
@@ -117,6 +119,7 @@ class OwnedGroups:
             else:
                 others.append((answered, answer))
         self._deliver_later(others)
+        self._on_change(self)  # before it waits: its own deadline may be the next
         if own is None:
             return await self._park(ticket)
         await self.settled()

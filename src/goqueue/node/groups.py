@@ -209,7 +209,8 @@ class Groups:
                 return
             logs = await self._internal_topics.logs(OFFSETS_TOPIC, GroupCodec())
             shards = [
-                OwnedGroups(log, self._nothing, self._clock, self._metrics, self._spawn) for log in logs
+                OwnedGroups(log, self._nothing, self._clock, self._metrics, self._spawn, self._watch)
+                for log in logs
             ]
             for index, shard in enumerate(shards):
                 try:

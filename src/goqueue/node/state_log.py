@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from goqueue.log.batch import decode_batch, encode_batch
-from goqueue.model.errors import StorageError, TimedOut
+from goqueue.model.errors import DataCorrupt, StorageError, TimedOut
 from goqueue.model.record import NewRecord
 from goqueue.node.clock import Clock
 from goqueue.node.partition import Partition
@@ -37,11 +37,18 @@ class StateLog(Generic[E]):
         self._clock = clock
 
     async def replay(self, apply: Callable[[E], None]) -> None:
-        """Every event in the log, oldest first."""
+        """Every event in the log, oldest first. Damage is passed over and reported: a power cut may tear a batch that was
+        never acknowledged, and whoever owns the state must come up all the same. The newest event of each key counts,
+        so what a damaged batch held is gone and nothing else is wrong."""
         log = self._partition.log
         offset = log.log_start
         while offset < log.end:
-            part = await self._partition.read(offset, end=log.end, bytes_max=_FETCH_BYTES)
+            try:
+                part = await self._partition.read(offset, end=log.end, bytes_max=_FETCH_BYTES)
+            except DataCorrupt as error:
+                logger.error("events of an internal log are lost detail=%r", error.sentence)
+                offset = error.end
+                continue
             for batch in part.batches:
                 for record in decode_batch(batch.data, batch.header):
                     if record.key is None:

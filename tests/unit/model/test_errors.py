@@ -46,6 +46,7 @@ GRPC_OF_HTTP = {  # which gRPC statuses a reader of the HTTP status would not be
 # The client's view of things is out of date, or the thing is in the making: asking again is right.
 PASSES_THOUGH_A_CONFLICT = {
     Code.CORRUPT_BATCH,  # damaged on its way
+    Code.NOT_ENOUGH_REPLICAS,
     Code.UNKNOWN_TOPIC_ID,
     Code.FENCED_LEADER_EPOCH,
     Code.UNKNOWN_LEADER_EPOCH,

@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support.groups import join, subscription
-from tests.support.nodes import End, World, counted, create, simulate
+from tests.support.nodes import CONFIG, End, World, counted, create, simulate
 
 from goqueue.core.group.commands import (
     CommitInTransaction,
@@ -22,6 +23,7 @@ from goqueue.core.group.commands import (
     NewOffset,
     SyncGroup,
 )
+from goqueue.core.group.config import GroupConfig
 from goqueue.core.group.consumer_events import ConsumerHeartbeat
 from goqueue.model.codes import Code
 from goqueue.model.errors import (
@@ -335,6 +337,19 @@ def test_timer_wakes_for_an_earlier_deadline() -> None:
         await world.live(life)
 
     simulate(main)
+
+
+def test_the_deadline_of_a_join_that_waits_is_kept() -> None:
+    """Nobody else calls: the timer must know of it before the join waits."""
+
+    async def main(node: Node) -> None:
+        await create(node)
+        async with asyncio.timeout(2):
+            joined = await node.groups.join(join())
+        assert joined.generation == 1
+
+    config = structs.replace(CONFIG, groups=GroupConfig(initial_rebalance_delay_ms=500))
+    simulate(lambda world: world.live(main), config=config)
 
 
 def test_idle_groups_cost_no_wakeups() -> None:

@@ -189,6 +189,7 @@ PUBLISH: AnyRoute = Route(
         Code.PARTITION_NOT_FOUND,
         Code.MESSAGE_TOO_LARGE,
         Code.OUT_OF_ORDER_SEQUENCE,
+        Code.NOT_ENOUGH_REPLICAS,
         Code.PRODUCER_FENCED,
     ),
 )

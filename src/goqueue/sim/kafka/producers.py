@@ -7,7 +7,7 @@ import asyncio
 from goqueue.model.record import Producer
 from goqueue.sim.http import NoAnswer
 from goqueue.sim.kafka.batches import new_batch
-from goqueue.sim.kafka.client import SimKafkaClient, requests
+from goqueue.sim.kafka.client import requests
 from goqueue.sim.kafka.history import Epoch, Part, Write, now_ms, now_s
 from goqueue.sim.kafka.txn_producer import TxnOver, TxnProducer
 from goqueue.sim.kafka.world import RETRIABLE, World, pause
@@ -19,7 +19,7 @@ class IdempotentProducer:
     def __init__(self, world: World, name: str, part: Part) -> None:
         self._history = world.history
         self._rng = world.child()
-        self._client = SimKafkaClient(name)
+        self._client = world.client(name)
         self._name = name
         self._part = part
         self._producer: Epoch | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from goqueue.sim.http import NoAnswer
-from goqueue.sim.kafka.client import SimKafkaClient
 from goqueue.sim.kafka.fetching import Fetching, Position
 from goqueue.sim.kafka.history import FinalLog, Part
 from goqueue.sim.kafka.world import World, pause
@@ -16,7 +15,7 @@ class LiveReader:
 
     def __init__(self, world: World, name: str, parts: list[Part], *, is_committed: bool) -> None:
         self._rng = world.child()
-        self._client = SimKafkaClient(name)
+        self._client = world.client(name)
         self._fetching = Fetching(world.history, self._client, name, is_committed=is_committed)
         self._parts = parts
         self._positions: dict[Part, Position] = {}
@@ -51,7 +50,7 @@ async def read_everything(world: World, parts: list[Part]) -> None:
 
 
 async def _read(world: World, part: Part, values: dict[int, str], *, is_committed: bool) -> None:
-    client = SimKafkaClient("last-look")
+    client = world.client("last-look")
     fetching = Fetching(world.history, client, f"last-look-{is_committed}", is_committed=is_committed)
     position = Position(0)
     try:

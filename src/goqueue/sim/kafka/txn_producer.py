@@ -14,7 +14,7 @@ from typing import Any
 from goqueue.model.record import Producer
 from goqueue.sim.http import NoAnswer
 from goqueue.sim.kafka.batches import new_batch
-from goqueue.sim.kafka.client import SimKafkaClient, requests
+from goqueue.sim.kafka.client import requests
 from goqueue.sim.kafka.history import (
     Epoch,
     EpochGiven,
@@ -43,7 +43,7 @@ class TxnProducer:
     def __init__(self, world: World, name: str, transactional_id: str, *, is_new_style: bool) -> None:
         self._history: KafkaHistory = world.history
         self._rng: Random = world.child()
-        self._client = SimKafkaClient(name)
+        self._client = world.client(name)
         self._name = name
         self._transactional_id = transactional_id
         self._is_new_style = is_new_style

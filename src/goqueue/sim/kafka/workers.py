@@ -50,7 +50,7 @@ class Worker:
         self._rng = world.child()
         self._name = name
         self._group = group
-        self._client = SimKafkaClient(name)
+        self._client = world.client(name)
         self._new_member = new_member
         self._work = new_work(self._client)
         self._fetching = Fetching(world.history, self._client, name, is_committed=True)

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from random import Random
 
+from goqueue.sim.kafka.client import SimKafkaClient
 from goqueue.sim.kafka.history import KafkaHistory
 from goqueue.sim.life import Life, current_life
 from goqueue.sim.loop import SimLoop
@@ -25,9 +26,16 @@ class World:
     is_done: bool = False  # everything is consumed
     hosts: list[str] = field(default_factory=list)
     topic_ids: dict[str, bytes] = field(default_factory=dict)
+    clients: list[SimKafkaClient] = field(default_factory=list)
 
     def child(self) -> Random:
         return Random(self.rng.getrandbits(64))
+
+    def client(self, name: str) -> SimKafkaClient:
+        """One that is closed when the run is over, whatever becomes of its owner."""
+        made = SimKafkaClient(name)
+        self.clients.append(made)
+        return made
 
     def start(self, name: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run a client on a host of its own, so that its cable can be cut alone."""
