@@ -174,7 +174,11 @@ def test_a_static_member_that_restarts_gets_its_partitions_back_and_nobody_else_
     assert committed(served.kafka, group, topic) == feed.ends
 
 
-@pytest.mark.parametrize("make", PROTOCOLS.values(), ids=PROTOCOLS)
+# Without kafka-python: it leaks the sockets of the connects that fail meanwhile, and other tests would hear of them.
+SURVIVORS = {name: make for name, make in PROTOCOLS.items() if name != "kafka-python"}
+
+
+@pytest.mark.parametrize("make", SURVIVORS.values(), ids=SURVIVORS)
 def test_a_group_goes_on_where_it_was_after_kill_9_of_the_broker(tmp_path: Path, make: Make) -> None:
     with Broker(tmp_path, env=SETTINGS) as broker:
         kafka = broker.kafka
