@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from crc32c import crc32c
 from msgspec import Struct
 
+from goqueue.log.partition_log import Slice
 from goqueue.model.errors import (
     FencedLeaderEpoch,
     GoQueueError,
@@ -116,7 +117,7 @@ class Fetcher:
         room = min(want.bytes_max, left)
         if want.offset >= end or (room <= 0 and not must_progress):
             return one
-        part = await partition.read(want.offset, end=end, bytes_max=max(room, 1))
+        part = await _readable(partition, want.offset, end, max(room, 1))
         for batch in part.batches:
             size = len(batch.data)
             if one.size_bytes + size > room and (one.chunks or not must_progress):
@@ -156,6 +157,16 @@ class Fetcher:
             for partition, one in parked:
                 partition.unpark(one)
         return True
+
+
+async def _readable(partition: Partition, offset: int, end: int, bytes_max: int) -> Slice:
+    """Batches, some with records. Parts that compaction emptied are passed over: librdkafka takes ten answers without a
+    record for a message that is too large. Only at the end there is nothing better, and it moves the reader on."""
+    while True:
+        part = await partition.read(offset, end=end, bytes_max=bytes_max)
+        if part.next_offset >= end or any(batch.header.record_count for batch in part.batches):
+            return part
+        offset = part.next_offset
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:

