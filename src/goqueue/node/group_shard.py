@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from goqueue.core.group.commands import (
@@ -31,19 +30,15 @@ from goqueue.core.group.outcome import Answer, Outcome, Ticket
 from goqueue.core.group.shard import GroupShard
 from goqueue.model.errors import (
     CoordinatorNotAvailable,
-    DataCorrupt,
-    DiskFull,
     GoQueueError,
-    PartitionOffline,
-    StorageError,
-    TimedOut,
 )
 from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
 from goqueue.node.group_metrics import GroupMetrics
-from goqueue.node.state_log import StateLog
+from goqueue.node.state_log import StateLog, available
 
 logger = logging.getLogger(__name__)
+_NAME = "group coordinator"
 _PAUSE_MS_MIN = 1_000  # between attempts to write what a deadline brought
 _PAUSE_MS_MAX = 60_000
 _NEVER_WRITES: Final = (FetchOffsets, Heartbeat)  # so a full disk does not stop them
@@ -84,7 +79,7 @@ class OwnedGroups:
     async def ready(self) -> None:
         """The state is that of the log."""
         if self._is_lost:
-            with _available():
+            with available(_NAME):
                 await self._load()
 
     async def _load(self) -> None:
@@ -98,13 +93,13 @@ class OwnedGroups:
 
     async def settled(self) -> None:
         """Until everything that was written is durable."""
-        with _available():
+        with available(_NAME):
             await self._log.settled()
 
     async def ask(self, command: Command) -> Reply:
         """The answer, maybe after a rebalance. Who is cancelled meanwhile has gone."""
         if not isinstance(command, _NEVER_WRITES):
-            with _available():
+            with available(_NAME):
                 await self._log.lead()
         await self.ready()
         self._ticket_count += 1
@@ -145,7 +140,7 @@ class OwnedGroups:
     async def tick(self, now_ms: int) -> None:
         """What is due; if it cannot be written, again after a pause, ever longer."""
         try:
-            with _available():
+            with available(_NAME):
                 await self._log.lead()
             await self.ready()
             outcome = self.state.tick(now_ms)
@@ -164,7 +159,7 @@ class OwnedGroups:
 
     def _write(self, outcome: Outcome, *, may_stay: bool) -> None:
         try:
-            with _available():
+            with available(_NAME):
                 self._log.append(outcome.events)
         except GoQueueError as error:
             if not may_stay and (outcome.events or outcome.replies):
@@ -211,14 +206,3 @@ class OwnedGroups:
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
-
-
-@contextmanager
-def _available() -> Iterator[None]:
-    """A member does not care which log failed, but whether it may try again."""
-    try:
-        yield
-    except (StorageError, DiskFull, PartitionOffline, TimedOut, DataCorrupt) as error:
-        raise CoordinatorNotAvailable(
-            f"the group coordinator cannot use its log: {error.sentence}", **error.details
-        ) from error

@@ -58,6 +58,7 @@ from goqueue.node.guard import Guard
 from goqueue.node.ids import Ids
 from goqueue.node.internal_topics import OFFSETS_TOPIC, InternalTopics, coordinator_partition
 from goqueue.node.metrics import Metrics
+from goqueue.node.shard_timer import ShardTimer
 from goqueue.node.topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
@@ -86,15 +87,14 @@ class Groups:
         self._spawn = spawn
         self._shards: list[OwnedGroups] = []  # none until the first group
         self._opening = asyncio.Lock()
-        self._timer_ms: int | None = None  # when the timer looks next
-        self._timer_woken = asyncio.Event()
+        self._timer = ShardTimer(lambda: self._shards, OwnedGroups.tick, self._clock)
 
     async def start(self) -> None:
         """Go on where the log ends. Call it when the topics are open."""
         if self._internal_topics.exists(OFFSETS_TOPIC):
             await self._open()
             await self._forget_deleted_topics()
-        self._spawn(self._run_timer())
+        self._spawn(self._timer.run())
 
     def release(self) -> None:
         """Send members away whose calls wait: the node stops."""
@@ -209,7 +209,7 @@ class Groups:
                 return
             logs = await self._internal_topics.logs(OFFSETS_TOPIC, GroupCodec())
             shards = [
-                OwnedGroups(log, self._nothing, self._clock, self._metrics, self._spawn, self._watch)
+                OwnedGroups(log, self._nothing, self._clock, self._metrics, self._spawn, self._timer.watch)
                 for log in logs
             ]
             for index, shard in enumerate(shards):
@@ -218,7 +218,7 @@ class Groups:
                 except GoQueueError as error:  # its groups are not available; those of the others are
                     logger.error("groups cannot be read partition=%d error=%r", index, error.sentence)
             self._shards = shards
-        self._timer_woken.set()
+        self._timer.wake()
 
     def _nothing(self) -> GroupShard:
         return GroupShard(self._config, self._table)
@@ -240,7 +240,7 @@ class Groups:
         try:
             return _expect(await shard.ask(command), kind)
         finally:
-            self._watch(shard)
+            self._timer.watch(shard)
 
     def _answer_without_groups(self, command: Command) -> Reply:
         outcome = self._nothing().handle(command, Ticket(0), self._clock.now_ms())
@@ -264,35 +264,11 @@ class Groups:
 
     # ---------------------------------------------------------------- deadlines
 
-    def _watch(self, shard: OwnedGroups) -> None:
-        """The shard may have changed: wake the timer if it would sleep too long."""
-        at_ms = shard.next_tick_ms()
-        if at_ms is not None and (self._timer_ms is None or at_ms < self._timer_ms):
-            self._timer_woken.set()
-
     def _clock_was_set(self, by_ms: int, now_ms: int) -> None:
         logger.warning("the clock was set by_ms=%d", by_ms)
         for shard in self._shards:
             shard.state.clock_was_set(by_ms, now_ms)
-        self._timer_woken.set()
-
-    async def _run_timer(self) -> None:
-        while True:
-            self._timer_woken.clear()
-            now_ms = self._clock.now_ms()
-            deadlines = [(shard.next_tick_ms(), shard) for shard in self._shards]
-            due = [shard for at_ms, shard in deadlines if at_ms is not None and at_ms <= now_ms]
-            for shard in due:
-                await shard.tick(now_ms)
-            if due:
-                continue
-            self._timer_ms = min((at_ms for at_ms, _ in deadlines if at_ms is not None), default=None)
-            wait_s = None if self._timer_ms is None else (self._timer_ms - now_ms) / 1_000
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._timer_woken.wait()
-            except TimeoutError:
-                pass
+        self._timer.wake()
 
 
 def _expect(reply: Reply, kind: type[R]) -> R:

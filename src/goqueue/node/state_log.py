@@ -7,11 +7,19 @@ about as much as there is state. The events of one decision are one batch: after
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from goqueue.log.batch import decode_batch, encode_batch
-from goqueue.model.errors import DataCorrupt, StorageError, TimedOut
+from goqueue.model.errors import (
+    CoordinatorNotAvailable,
+    DataCorrupt,
+    DiskFull,
+    PartitionOffline,
+    StorageError,
+    TimedOut,
+)
 from goqueue.model.record import NewRecord
 from goqueue.node.clock import Clock
 from goqueue.node.partition import Partition
@@ -20,6 +28,17 @@ logger = logging.getLogger(__name__)
 _FETCH_BYTES = 1024 * 1024
 
 E = TypeVar("E")
+
+
+@contextmanager
+def available(coordinator: str) -> Iterator[None]:
+    """A client of a coordinator does not care which log failed, but whether it may try again."""
+    try:
+        yield
+    except (StorageError, DiskFull, PartitionOffline, TimedOut, DataCorrupt) as error:
+        raise CoordinatorNotAvailable(
+            f"the {coordinator} cannot use its log: {error.sentence}", **error.details
+        ) from error
 
 
 class EventCodec(Protocol[E]):

@@ -39,6 +39,7 @@ from goqueue.node.guard import Guard
 from goqueue.node.internal_topics import TRANSACTIONS_TOPIC, InternalTopics, coordinator_partition
 from goqueue.node.metrics import Metrics
 from goqueue.node.producers import Producers
+from goqueue.node.shard_timer import ShardTimer
 from goqueue.node.topic_table import TopicTable
 from goqueue.node.txn_markers import GroupMarkers, Markers
 from goqueue.node.txn_metrics import TxnMetrics
@@ -75,14 +76,13 @@ class Transactions:
         self._shards: list[OwnedShard] = []  # none until the first transactional producer
         self._opening = asyncio.Lock()
         self._completions: dict[str, asyncio.Task[None]] = {}
-        self._timer_ms: int | None = None  # when the timer looks next
-        self._timer_woken = asyncio.Event()
+        self._timer = ShardTimer(lambda: self._shards, self._tick, clock)
 
     async def start(self) -> None:
         """Go on where the log ends: with what is decided at once, with what is open until its time is up."""
         if self._internal_topics.exists(TRANSACTIONS_TOPIC):
             await self._open()
-        self._spawn(self._run_timer())
+        self._spawn(self._timer.run())
 
     async def init_producer(
         self, transactional_id: str, timeout_ms: int, given: ProducerEpoch | None = None
@@ -271,7 +271,7 @@ class Transactions:
         shard.write(decision.events)
         for work in decision.markers:
             self._complete_later(shard, work)
-        self._watch(shard)
+        self._timer.watch(shard)
 
     async def _verified(
         self,
@@ -330,7 +330,7 @@ class Transactions:
     async def _completed(self, shard: OwnedShard, work: MarkerWork) -> None:
         await shard.ready()
         shard.write(shard.state.markers_written(work, self._clock.now_ms()))
-        self._watch(shard)
+        self._timer.watch(shard)
         self._metrics.ended.labels("committed" if work.is_commit else "aborted").inc()
 
     async def _completion(self, transactional_id: str) -> None:
@@ -341,44 +341,18 @@ class Transactions:
 
     # ---------------------------------------------------------------- deadlines
 
-    def _watch(self, shard: OwnedShard) -> None:
-        """The shard has changed: wake the timer if it would sleep too long."""
-        at_ms = shard.next_tick_ms()
-        if at_ms is not None and (self._timer_ms is None or at_ms < self._timer_ms):
-            self._timer_woken.set()
-
-    async def _run_timer(self) -> None:
-        while True:
-            self._timer_woken.clear()
-            deadlines = [shard.next_tick_ms() for shard in self._shards]
-            self._timer_ms = min((at_ms for at_ms in deadlines if at_ms is not None), default=None)
-            now_ms = self._clock.now_ms()
-            if self._timer_ms is not None and self._timer_ms <= now_ms:
-                await self._tick(now_ms)
-                continue
-            wait_s = None if self._timer_ms is None else (self._timer_ms - now_ms) / 1_000
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._timer_woken.wait()
-            except TimeoutError:
-                pass
-
-    async def _tick(self, now_ms: int) -> None:
-        for shard in self._shards:
-            at_ms = shard.next_tick_ms()
-            if at_ms is None or at_ms > now_ms:
-                continue
-            try:
-                await shard.ready()
-                decision = shard.state.tick(now_ms)
-                self._carry_out(shard, decision)
-            except GoQueueError as error:
-                shard.pause(now_ms)
-                logger.warning("transactions that timed out stay open error=%r", error.sentence)
-            else:
-                self._metrics.timeouts.inc(len(decision.markers))
-                for work in decision.markers:
-                    logger.info("transaction timed out transactional_id=%r", work.transactional_id)
+    async def _tick(self, shard: OwnedShard, now_ms: int) -> None:
+        try:
+            await shard.ready()
+            decision = shard.state.tick(now_ms)
+            self._carry_out(shard, decision)
+        except GoQueueError as error:
+            shard.pause(now_ms)
+            logger.warning("transactions that timed out stay open error=%r", error.sentence)
+        else:
+            self._metrics.timeouts.inc(len(decision.markers))
+            for work in decision.markers:
+                logger.info("transaction timed out transactional_id=%r", work.transactional_id)
 
 
 def _has_run(saved: TransactionSaved, running_ms_min: int, now_ms: int) -> bool:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from goqueue.core.txn.config import TxnConfig
 from goqueue.core.txn.events import Event
 from goqueue.core.txn.shard import TxnShard
 from goqueue.model.errors import (
     CoordinatorNotAvailable,
-    DiskFull,
-    PartitionOffline,
-    StorageError,
-    TimedOut,
 )
-from goqueue.node.state_log import StateLog
+from goqueue.node.state_log import StateLog, available
 
+_NAME = "transaction coordinator"
 _PAUSE_MS = 1_000  # between attempts to write what a deadline brought
 
 
@@ -37,11 +33,11 @@ class OwnedShard:
         """Before the first `write`. Raises once the log has failed: then the state may hold what a restart will not."""
         if self._lost is not None:
             raise self._lost
-        with _available():
+        with available(_NAME):
             await self._log.lead()
 
     def write(self, events: Sequence[Event]) -> None:
-        with _available():
+        with available(_NAME):
             self._log.append(events)
         for event in events:
             self.state.apply(event)
@@ -49,7 +45,7 @@ class OwnedShard:
     async def settled(self) -> None:
         """Until everything that was written is durable: nobody hears before of what a crash could take back."""
         try:
-            with _available():
+            with available(_NAME):
                 await self._log.settled()
         except CoordinatorNotAvailable as error:
             self._lost = error
@@ -64,14 +60,3 @@ class OwnedShard:
     def pause(self, now_ms: int) -> None:
         """What is due could not be written; not again at once."""
         self._paused_until_ms = now_ms + _PAUSE_MS
-
-
-@contextmanager
-def _available() -> Iterator[None]:
-    """A client of the coordinator does not care which log failed, but whether it may try again."""
-    try:
-        yield
-    except (StorageError, DiskFull, PartitionOffline, TimedOut) as error:
-        raise CoordinatorNotAvailable(
-            f"the transaction coordinator cannot write its log: {error.sentence}", **error.details
-        ) from error

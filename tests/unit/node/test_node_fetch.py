@@ -97,8 +97,13 @@ def test_a_fetch_passes_over_segments_that_compaction_emptied() -> None:
 
 def test_a_reader_of_nothing_but_emptied_batches_gets_to_the_end() -> None:
     async def main(node: Node) -> None:
-        settings = {"segment_bytes": "1024", "min_cleanable_dirty_ratio": "0", "delete_retention_ms": "0"}
-        await create(node, cleanup_policy="compact", **settings)
+        await create(
+            node,
+            cleanup_policy="compact",
+            segment_bytes="1024",
+            min_cleanable_dirty_ratio="0",
+            delete_retention_ms="0",
+        )
         await publish(node, b"x" * 600, key=b"key")
         await publish(node, None, key=b"key")
         for at in range(8):

@@ -15,10 +15,10 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from goqueue.core.deadlines import Deadlines
 from goqueue.core.group.assignors import ASSIGNORS
 from goqueue.core.group.config import GroupConfig
 from goqueue.core.group.consumer_checks import check_epoch, check_form
-from goqueue.core.group.consumer_deadlines import Deadlines
 from goqueue.core.group.consumer_events import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -68,8 +68,9 @@ class ConsumerGroup:
         self._config = config
         self._roster = Roster(group_id, topics)
         # Volatile:
-        self._sessions = Deadlines()
-        self._revocations = Deadlines()
+        # Volatile: after a restart everybody gets the full time again.
+        self._sessions = Deadlines[str]()
+        self._revocations = Deadlines[str]()
         self._refresh_ms = 0  # when a heartbeat next looks whether topics have changed
 
     @property
@@ -106,7 +107,6 @@ class ConsumerGroup:
         ]
 
     def next_tick_ms(self) -> int | None:
-        """When a tick may find a deadline passed. It need not: see `Deadlines.next_ms`."""
         times_ms = (self._sessions.next_ms(), self._revocations.next_ms())
         return min((time_ms for time_ms in times_ms if time_ms is not None), default=None)
 
@@ -148,10 +148,10 @@ class ConsumerGroup:
         self._roster.apply(event)
         match event:
             case MemberRemoved():
-                self._sessions.drop(event.member_id)
-                self._revocations.drop(event.member_id)
+                self._sessions.cancel(event.member_id)
+                self._revocations.cancel(event.member_id)
             case MemberReconciled() if event.state is not MemberState.PENDING_REVOKE:
-                self._revocations.drop(event.member_id)
+                self._revocations.cancel(event.member_id)
 
     # A member joins, or is still there.
 
@@ -307,14 +307,14 @@ class ConsumerGroup:
 
     def _overdue(self, now_ms: int) -> list[str]:
         gone = []
-        for member_id in self._sessions.due(now_ms):
+        for member_id in self._sessions.due(now_ms, len(self._sessions)):
             if member_id in self._roster.members:
                 gone.append(member_id)
             else:
-                self._sessions.drop(member_id)  # its joining was never written
-        for member_id in self._revocations.due(now_ms):
+                self._sessions.cancel(member_id)  # its joining was never written
+        for member_id in self._revocations.due(now_ms, len(self._revocations)):
             if self._roster.current(member_id).state is not MemberState.PENDING_REVOKE:
-                self._revocations.drop(member_id)
+                self._revocations.cancel(member_id)
             elif member_id not in gone:
                 gone.append(member_id)
         return sorted(gone)

@@ -14,7 +14,7 @@ from goqueue.core.group.consumer_events import (
     MemberRemoved,
     TargetRemoved,
 )
-from goqueue.core.group.deadlines import Deadlines, Key, Kind
+from goqueue.core.group.deadlines import GroupDeadlines, Key, Kind
 from goqueue.core.group.topics_view import Topics
 from goqueue.model.errors import UnknownMember
 
@@ -22,7 +22,7 @@ _TOMBSTONES = (ConsumerGroupForgotten, MemberRemoved, TargetRemoved, CurrentRemo
 
 
 class Consumers:
-    def __init__(self, config: GroupConfig, topics: Topics, deadlines: Deadlines) -> None:
+    def __init__(self, config: GroupConfig, topics: Topics, deadlines: GroupDeadlines) -> None:
         self._config = config
         self._topics = topics
         self._deadlines = deadlines

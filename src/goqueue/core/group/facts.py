@@ -13,7 +13,7 @@ from goqueue.core.group.commands import (
     GroupType,
     MemberFacts,
 )
-from goqueue.core.group.deadlines import Deadlines, Key, Kind
+from goqueue.core.group.deadlines import GroupDeadlines, Key, Kind
 from goqueue.core.group.shard import GroupShard
 from goqueue.core.group.subscription import CONSUMER_PROTOCOL_TYPE
 from goqueue.model.errors import GroupNotFound
@@ -58,7 +58,7 @@ def _summary(shard: GroupShard, group_id: str) -> GroupSummary:
     return GroupSummary(group_id, GroupType.CLASSIC, "", GroupState.EMPTY)
 
 
-def _classic_facts(group: ClassicGroup, deadlines: Deadlines) -> ClassicGroupFacts:
+def _classic_facts(group: ClassicGroup, deadlines: GroupDeadlines) -> ClassicGroupFacts:
     """While members change, what they said and got belongs to a generation that is over: it is not shown."""
     is_stable = group.state is GroupState.STABLE
     members = tuple(

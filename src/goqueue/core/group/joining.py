@@ -7,7 +7,7 @@ from msgspec import structs
 from goqueue.core.group.classic import ClassicGroup, Member, fenced_instance, unknown_member
 from goqueue.core.group.commands import GroupState, Joined, JoinGroup
 from goqueue.core.group.config import GroupConfig
-from goqueue.core.group.deadlines import Deadlines
+from goqueue.core.group.deadlines import GroupDeadlines
 from goqueue.core.group.outcome import Ticket
 from goqueue.core.group.rebalance import NEW_MEMBER_JOIN_MS_MAX, Rebalance, Turn, joined, session_key
 from goqueue.core.group.subscription import is_same_subscription
@@ -21,7 +21,7 @@ from goqueue.model.errors import (
 
 
 class Joining:
-    def __init__(self, config: GroupConfig, deadlines: Deadlines, rebalance: Rebalance) -> None:
+    def __init__(self, config: GroupConfig, deadlines: GroupDeadlines, rebalance: Rebalance) -> None:
         self._config = config
         self._deadlines = deadlines
         self._rebalance = rebalance

@@ -16,14 +16,14 @@ from goqueue.core.group.commands import (
     Synced,
     SyncGroup,
 )
-from goqueue.core.group.deadlines import Deadlines
+from goqueue.core.group.deadlines import GroupDeadlines
 from goqueue.core.group.outcome import Ticket
 from goqueue.core.group.rebalance import Rebalance, Turn, rebalancing, session_key
 from goqueue.model.errors import GoQueueError, InconsistentGroupProtocol
 
 
 class Membership:
-    def __init__(self, deadlines: Deadlines, rebalance: Rebalance) -> None:
+    def __init__(self, deadlines: GroupDeadlines, rebalance: Rebalance) -> None:
         self._deadlines = deadlines
         self._rebalance = rebalance
 

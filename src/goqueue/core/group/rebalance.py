@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from goqueue.core.group.classic import ClassicGroup, Member, unknown_member
 from goqueue.core.group.commands import GroupState, Joined, Reply
 from goqueue.core.group.config import GroupConfig
-from goqueue.core.group.deadlines import Deadlines, Key, Kind
+from goqueue.core.group.deadlines import GroupDeadlines, Key, Kind
 from goqueue.core.group.outcome import Outcome, Ticket
 from goqueue.model.errors import GoQueueError, RebalanceInProgress
 
@@ -30,7 +30,7 @@ class Turn:
 
 
 class Rebalance:
-    def __init__(self, config: GroupConfig, deadlines: Deadlines) -> None:
+    def __init__(self, config: GroupConfig, deadlines: GroupDeadlines) -> None:
         self._config = config
         self._deadlines = deadlines
         self._parked: dict[Ticket, Member] = {}

@@ -33,7 +33,7 @@ from goqueue.core.group.config import GroupConfig
 from goqueue.core.group.consumer import ConsumerGroup
 from goqueue.core.group.consumer_events import ConsumerHeartbeat
 from goqueue.core.group.consumers import Consumers
-from goqueue.core.group.deadlines import Deadlines, Key, Kind
+from goqueue.core.group.deadlines import GroupDeadlines, Key, Kind
 from goqueue.core.group.events import (
     Event,
     GroupForgotten,
@@ -67,6 +67,7 @@ from goqueue.model.errors import (
 
 EMPTY_GROUP_KEPT_MS = 10 * 60_000  # without members and offsets; Kafka's interval of looking
 _GROUP_ID_LENGTH_MAX: Final = 1_000
+_DURATIONS: Final = (Kind.SESSION, Kind.JOIN, Kind.SYNC)  # the others are moments of the calendar
 
 PromptCommand = (  # those that are never parked
     CommitOffsets
@@ -84,7 +85,7 @@ class GroupShard:
     def __init__(self, config: GroupConfig, topics: Topics) -> None:
         self._config = config
         self._topics = topics
-        self.deadlines = Deadlines()
+        self.deadlines = GroupDeadlines()
         self._rebalance = Rebalance(config, self.deadlines)
         self._joining = Joining(config, self.deadlines, self._rebalance)
         self._membership = Membership(self.deadlines, self._rebalance)
@@ -428,7 +429,7 @@ class GroupShard:
     def clock_was_set(self, by_ms: int, now_ms: int) -> None:
         """Sessions and rebalances take as long as they would have; only what is kept until a date ends at that date."""
         self._now_ms = now_ms
-        self.deadlines.shift((Kind.SESSION, Kind.JOIN, Kind.SYNC), by_ms)
+        self.deadlines.shift(lambda key: key.kind in _DURATIONS, by_ms)
         self.consumers.resume(now_ms)
 
     def _resume_expiry(self, group_id: str, now_ms: int) -> None:

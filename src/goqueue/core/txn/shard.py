@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import assert_never
 
+from goqueue.core.deadlines import Deadlines
 from goqueue.core.txn import transitions
 from goqueue.core.txn.config import TxnConfig
-from goqueue.core.txn.deadlines import Deadlines
 from goqueue.core.txn.events import (
     ENDED,
     PREPARED,
@@ -52,8 +52,8 @@ class TxnShard:
     def __init__(self, config: TxnConfig) -> None:
         self._config = config
         self._saved: dict[str, TransactionSaved] = {}
-        self._timeouts = Deadlines()  # of open transactions
-        self._expirations = Deadlines()  # of ids without one
+        self._timeouts = Deadlines[str]()  # of open transactions
+        self._expirations = Deadlines[str]()  # of ids without one
 
     def init_producer(
         self,
@@ -226,8 +226,8 @@ class TxnShard:
                 self._schedule(event)
             case TransactionForgotten():
                 self._saved.pop(id, None)
-                self._timeouts.remove(id)
-                self._expirations.remove(id)
+                self._timeouts.cancel(id)
+                self._expirations.cancel(id)
             case _:
                 assert_never(event)
 
@@ -236,11 +236,11 @@ class TxnShard:
         if saved.state is TxnState.ONGOING and saved.started_ms is not None:
             self._timeouts.set(id, saved.started_ms + saved.timeout_ms)
         else:
-            self._timeouts.remove(id)
+            self._timeouts.cancel(id)
         if saved.state in RESTING:
             self._expirations.set(id, saved.updated_ms + self._config.id_expiration_ms)
         else:
-            self._expirations.remove(id)
+            self._expirations.cancel(id)
 
     def describe(self, transactional_id: str) -> TransactionSaved:
         saved = self._saved.get(transactional_id)

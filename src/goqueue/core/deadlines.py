@@ -1,0 +1,84 @@
+"""Deadlines by key. Moving one later, as every heartbeat does, costs a dict write: the heap is put right only at its
+top, when somebody looks there. It holds about one entry per key, however often a deadline moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+K = TypeVar("K")  # keys must have an order: it decides between two that are due at once
+
+
+class Deadlines(Generic[K]):
+    def __init__(self) -> None:
+        self._at_ms: dict[K, int] = {}
+        self._queued_ms: dict[K, int] = {}  # where a key stands in the heap: at its deadline or earlier
+        self._heap: list[tuple[int, K]] = []  # entries that differ from `_queued_ms` are void
+
+    def __len__(self) -> int:
+        return len(self._at_ms)
+
+    def get(self, key: K) -> int | None:
+        return self._at_ms.get(key)
+
+    def set(self, key: K, at_ms: int) -> None:
+        self._at_ms[key] = at_ms
+        queued_ms = self._queued_ms.get(key)
+        if queued_ms is None or at_ms < queued_ms:
+            self._queue(key, at_ms)
+
+    def set_if_earlier(self, key: K, at_ms: int) -> None:
+        before = self._at_ms.get(key)
+        if before is None or at_ms < before:
+            self.set(key, at_ms)
+
+    def cancel(self, key: K) -> None:
+        self._at_ms.pop(key, None)
+
+    def clear(self) -> None:
+        self._at_ms.clear()
+        self._queued_ms.clear()
+        self._heap.clear()
+
+    def shift(self, moves: Callable[[K], bool], by_ms: int) -> None:
+        """Move all of which `moves` is true."""
+        self._at_ms = {key: at_ms + by_ms * moves(key) for key, at_ms in self._at_ms.items()}
+        self._queued_ms = dict(self._at_ms)
+        self._heap = [(at_ms, key) for key, at_ms in self._at_ms.items()]
+        heapify(self._heap)
+
+    def next_ms(self) -> int | None:
+        self._settle_top()
+        return self._heap[0][0] if self._heap else None
+
+    def first_due(self, now_ms: int) -> K | None:
+        """It stays until it is cancelled or set anew."""
+        self._settle_top()
+        return self._heap[0][1] if self._heap and self._heap[0][0] <= now_ms else None
+
+    def due(self, now_ms: int, count_max: int) -> list[K]:
+        """Soonest first; they stay as well."""
+        found: list[tuple[int, K]] = []
+        while len(found) < count_max and self.first_due(now_ms) is not None:
+            found.append(heappop(self._heap))
+        for entry in found:
+            heappush(self._heap, entry)
+        return list(dict.fromkeys(key for _, key in found))  # a moved key may stand there twice
+
+    def _settle_top(self) -> None:
+        """Until the first of the heap is a key at its deadline."""
+        while self._heap:
+            queued_ms, key = self._heap[0]
+            at_ms = self._at_ms.get(key)
+            if self._queued_ms.get(key) == queued_ms:
+                if at_ms == queued_ms:
+                    return
+                del self._queued_ms[key]
+                if at_ms is not None:
+                    self._queue(key, at_ms)
+            heappop(self._heap)
+
+    def _queue(self, key: K, at_ms: int) -> None:
+        self._queued_ms[key] = at_ms
+        heappush(self._heap, (at_ms, key))
