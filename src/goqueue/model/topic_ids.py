@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from uuid import UUID
 
-_PREFIX = int.from_bytes(b"goqueue\x00", "big")
-_NUMBER_BITS = 64
+_PREFIX = b"goqueue\x00"
+_NUMBER_BYTES = 8
 
 
-def topic_uuid(id: int) -> UUID:
+def topic_id(number: int) -> bytes:
     """Of a topic's number in the catalogue, which is from 1 up."""
-    if not 0 < id < 1 << _NUMBER_BITS:
-        raise ValueError(f"topic number {id} is not from 1 to 2**{_NUMBER_BITS} - 1")
-    return UUID(int=_PREFIX << _NUMBER_BITS | id)
+    if not 0 < number < 1 << 8 * _NUMBER_BYTES:
+        raise ValueError(f"topic number {number} is not from 1 to 2**{8 * _NUMBER_BYTES} - 1")
+    return _PREFIX + number.to_bytes(_NUMBER_BYTES, "big")
 
 
-def topic_number(uuid: UUID) -> int | None:
-    """The number that `topic_uuid` was given; None if no topic can have this id."""
-    prefix, number = divmod(uuid.int, 1 << _NUMBER_BITS)
-    return number if prefix == _PREFIX and number else None
+def topic_number(id: bytes) -> int | None:
+    """The number that `topic_id` was given; None if no topic can have this id."""
+    return int.from_bytes(id[len(_PREFIX) :], "big") or None if id.startswith(_PREFIX) else None
+
+
+def topic_uuid(number: int) -> UUID:
+    return UUID(bytes=topic_id(number))

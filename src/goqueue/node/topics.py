@@ -252,6 +252,9 @@ class Topics:
     def get(self, name: str) -> TopicFacts:
         return self._facts(self._table.get(name))
 
+    def id_of(self, name: str) -> int:
+        return self._table.get(name).facts.id
+
     def name_of(self, id: int) -> str | None:
         return self._table.name_of(id)
 

@@ -101,6 +101,7 @@ def request_writer(api: str, version: int) -> Writer:
     return _struct_writer(schema.layout(version).fields, schema.layout(version).flexible)
 
 
+@cache
 def is_flexible(api: str, version: int) -> bool:
     """Whether the version has compact lengths and tagged fields."""
     return request_schema(api).layout(version).flexible

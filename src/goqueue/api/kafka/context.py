@@ -15,7 +15,7 @@ from goqueue.model.errors import (
     TimedOut,
     UnknownTopicId,
 )
-from goqueue.model.topic_ids import topic_number, topic_uuid
+from goqueue.model.topic_ids import topic_id, topic_number
 from goqueue.node.node import Node
 
 BROKER_ID = 1  # there is one node
@@ -36,11 +36,11 @@ class Context:
         return f"goqueue-{self.node.config.node_id}"
 
     def topic_id(self, topic: str) -> bytes:
-        return topic_uuid(self.node.topics.get(topic).id).bytes
+        return topic_id(self.node.topics.id_of(topic))
 
     def topic_name(self, id: bytes) -> str:
         """Of a topic that a client names by its id."""
-        number = topic_number(UUID(bytes=id))
+        number = topic_number(id)
         name = None if number is None else self.node.topics.name_of(number)
         if name is None:
             raise UnknownTopicId(f"no topic has the id {UUID(bytes=id)}", id=str(UUID(bytes=id)))
