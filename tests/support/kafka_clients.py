@@ -48,7 +48,6 @@ class Read(NamedTuple):
 
 
 class Client(Protocol):
-    codecs: tuple[str, ...]
     may_time: bool  # whether a record's time is the sender's choice
 
     def send(
@@ -60,7 +59,6 @@ class Client(Protocol):
 
 
 class Confluent:
-    codecs: tuple[str, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
     may_time = True
 
     def __init__(self, kafka: str) -> None:
@@ -120,7 +118,6 @@ def _confluent_row(one: Any) -> Read:
 
 
 class KafkaPython:
-    codecs: tuple[str, ...] = ("none", "gzip")  # for the others it wants packages that we do not have
     may_time = True
 
     def __init__(self, kafka: str) -> None:
@@ -175,7 +172,6 @@ def _plain_row(one: Any) -> Read:
 
 
 class Aio:
-    codecs: tuple[str, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
     may_time = True
 
     def __init__(self, kafka: str) -> None:
@@ -229,7 +225,6 @@ class Aio:
 class Kcat:
     """It takes records from stdin, a line each; empty is null."""
 
-    codecs: tuple[str, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
     may_time = False
 
     def __init__(self, kafka: str) -> None:
