@@ -327,6 +327,94 @@ class ConcurrentTransactions(GoQueueError):
     retriable = True
 
 
+class ReceiptNotFound(GoQueueError):
+    """A receipt that this broker never gave."""
+
+    code = Code.RECEIPT_NOT_FOUND
+
+
+class LeaseExpired(GoQueueError):
+    code = Code.LEASE_EXPIRED
+
+    def __init__(self, group: str, offset: int) -> None:
+        super().__init__(
+            f"the lease of group {group!r} on offset {offset} is over; the message will be given again",
+            group=group,
+            offset=offset,
+        )
+
+
+class LeaseSuperseded(GoQueueError):
+    """The record was given again since: to another member, or anew to the same."""
+
+    code = Code.LEASE_SUPERSEDED
+
+    def __init__(self, group: str, offset: int, deliveries: int | None, current: int) -> None:
+        whose = "another member's" if deliveries is None else f"of delivery {current}, not {deliveries}"
+        super().__init__(
+            f"the lease of group {group!r} on offset {offset} is {whose}",
+            group=group,
+            offset=offset,
+            delivery_count=current,
+        )
+
+
+class MessageSettled(GoQueueError):
+    code = Code.MESSAGE_SETTLED
+
+    def __init__(self, group: str, offset: int) -> None:
+        super().__init__(
+            f"group {group!r} has finished offset {offset} already: it was acknowledged, rejected or is dead",
+            group=group,
+            offset=offset,
+        )
+
+
+class InvalidVisibility(GoQueueError):
+    code = Code.INVALID_VISIBILITY
+
+    def __init__(self, visibility_ms: int, visibility_ms_max: int) -> None:
+        super().__init__(
+            f"a visibility of {visibility_ms} ms is not possible; it must be 0 to {visibility_ms_max} ms, counted from "
+            "the delivery",
+            visibility_ms=visibility_ms,
+            visibility_ms_max=visibility_ms_max,
+        )
+
+
+class InvalidPriority(GoQueueError):
+    code = Code.INVALID_PRIORITY
+
+
+class InvalidDelay(GoQueueError):
+    code = Code.INVALID_DELAY
+
+
+class ScheduleNotFound(GoQueueError):
+    code = Code.SCHEDULE_NOT_FOUND
+
+
+class ScheduleFired(GoQueueError):
+    """Too late: the delayed message is on its way, or gone."""
+
+    code = Code.SCHEDULE_FIRED
+
+
+class ShareSessionNotFound(GoQueueError):
+    code = Code.SHARE_SESSION_NOT_FOUND
+    retriable = True
+
+
+class InvalidShareSessionEpoch(GoQueueError):
+    code = Code.INVALID_SHARE_SESSION_EPOCH
+    retriable = True
+
+
+class ShareSessionLimitReached(GoQueueError):
+    code = Code.SHARE_SESSION_LIMIT_REACHED
+    retriable = True
+
+
 class TransactionalIdNotFound(GoQueueError):
     code = Code.TRANSACTIONAL_ID_NOT_FOUND
 

@@ -10,6 +10,7 @@ from goqueue.model.errors import InvalidName
 NAME_LENGTH_MAX = 249
 INTERNAL_PREFIX = "__"
 METADATA_TOPIC = "__cluster_metadata"
+COMPANION_PREFIXES = ("__ledger.", "__schedule.")  # logs beside a user's topic
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -39,6 +40,11 @@ def check_new_topic_name(name: str) -> str:
             f"topic names that start with {INTERNAL_PREFIX!r} are internal; choose another", name=name
         )
     return name
+
+
+def companions_of(topic: str) -> list[str]:
+    """The names of the logs beside a topic, whether they exist or not."""
+    return [f"{prefix}{topic}" for prefix in COMPANION_PREFIXES]
 
 
 def is_internal(name: str) -> bool:

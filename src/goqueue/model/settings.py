@@ -11,7 +11,8 @@ from enum import StrEnum
 
 from msgspec import Struct, structs
 
-from goqueue.model.errors import InvalidSetting
+from goqueue.model.errors import InvalidName, InvalidSetting
+from goqueue.model.names import check_new_topic_name
 from goqueue.model.partitioner import Partitioner
 
 UNLIMITED = -1
@@ -61,6 +62,11 @@ class CompressionType(StrEnum):
     ZSTD = "zstd"
 
 
+class Ordering(StrEnum):
+    NONE = "none"
+    KEY = "key"
+
+
 class TopicSettings(Struct, frozen=True):
     """Every setting with its default. Milliseconds and bytes unless the name says otherwise."""
 
@@ -81,6 +87,13 @@ class TopicSettings(Struct, frozen=True):
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
     partitioner: Partitioner = Partitioner.MURMUR3
+    visibility_ms: int = 30_000
+    max_retries: int = 3
+    retry_backoff_ms: int = 1_000
+    retry_backoff_max_ms: int = 60_000
+    dlq_topic: str = ""
+    ordering: Ordering = Ordering.NONE
+    delay_max_ms: int = 366 * DAY_MS
 
 
 Value = int | float | str
@@ -126,6 +139,19 @@ class OneOf(Struct, frozen=True):
         return "one of " + ", ".join(member.value for member in self.kind)
 
 
+class TopicName(Struct, frozen=True):
+    """The name of another topic, or nothing."""
+
+    def parse(self, text: str) -> str:
+        try:
+            return check_new_topic_name(text) if text else text
+        except InvalidName as error:
+            raise ValueError from error
+
+    def describe(self) -> str:
+        return "the name of a topic, or empty"
+
+
 class Off(Struct, frozen=True):
     """A switch that cannot be turned on."""
 
@@ -140,7 +166,7 @@ class Off(Struct, frozen=True):
         return f"false: {self.reason}"
 
 
-Rule = Whole | Ratio | OneOf | Off
+Rule = Whole | Ratio | OneOf | TopicName | Off
 
 
 class SettingType(StrEnum):
@@ -228,6 +254,35 @@ SETTINGS: Mapping[str, Setting] = {
         OneOf(Partitioner),
         "Which hash of a key chooses the partition, where the client does not.",
     ),
+    "visibility.ms": Setting(
+        SettingType.LONG,
+        Whole(1, 12 * HOUR_MS),
+        "How long a member of a queue group holds a message before it is given again.",
+    ),
+    "max.retries": Setting(
+        SettingType.INT,
+        Whole(0, 1_000),
+        "How often a message is given again before it goes to the dead letters.",
+    ),
+    "retry.backoff.ms": Setting(
+        SettingType.LONG,
+        Whole(0, DAY_MS),
+        "How long a message rests before its first retry; doubled for each.",
+    ),
+    "retry.backoff.max.ms": Setting(
+        SettingType.LONG, Whole(0, DAY_MS), "How long a message rests at most between two retries."
+    ),
+    "dlq.topic": Setting(
+        SettingType.STRING,
+        TopicName(),
+        "Where dead letters go, if not to the topic's name with `.dlq` behind it.",
+    ),
+    "ordering": Setting(
+        SettingType.STRING,
+        OneOf(Ordering),
+        "With `key`, a queue group has at most one message of each key under way, and keeps their order.",
+    ),
+    "delay.max.ms": Setting(SettingType.LONG, Whole(0), "How far ahead a delayed message may be due."),
 }
 RULES: Mapping[str, Rule] = {name: setting.rule for name, setting in SETTINGS.items()}
 SETTING_NAMES = tuple(SETTINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from goqueue.core.catalog import TopicCreated
@@ -36,6 +37,7 @@ class TopicTable:
     def __init__(self) -> None:
         self._topics: dict[str, OpenTopic] = {}
         self._internal: dict[str, OpenTopic] = {}
+        self._companions: dict[tuple[str, int], Partition] = {}
         self._names: dict[int, str] = {}  # of topics that clients may see, by id
 
     def get(self, name: str) -> OpenTopic:
@@ -50,6 +52,17 @@ class TopicTable:
 
     def internal(self, name: str) -> OpenTopic | None:
         return self._internal.get(name)
+
+    def companion(self, name: str, index: int) -> Partition | None:
+        return self._companions.get((name, index))
+
+    def put_companion(self, partition: Partition) -> None:
+        self._companions[partition.topic, partition.index] = partition
+
+    def remove_companions(self, names: Collection[str]) -> list[Partition]:
+        """Of a topic that is deleted."""
+        found = [place for place in self._companions if place[0] in names]
+        return [self._companions.pop(place) for place in found]
 
     def put(self, topic: OpenTopic) -> None:
         name = topic.facts.name
@@ -73,7 +86,8 @@ class TopicTable:
     def partitions(self) -> list[Partition]:
         """Of all topics, the internal ones last."""
         internal = [self._internal[name] for name in sorted(self._internal)]
-        return [partition for topic in self.all() + internal for partition in topic.partitions]
+        companions = [self._companions[place] for place in sorted(self._companions)]
+        return [partition for topic in self.all() + internal for partition in topic.partitions] + companions
 
     def partition_count(self, name: str) -> int | None:
         topic = self._topics.get(name)

@@ -21,7 +21,7 @@ from goqueue.model.errors import (
     StorageError,
     TopicNotFound,
 )
-from goqueue.model.names import METADATA_TOPIC
+from goqueue.model.names import COMPANION_PREFIXES, METADATA_TOPIC, companions_of
 from goqueue.model.settings import as_texts, check_settings, resolve
 from goqueue.node.changes import Changes
 from goqueue.node.config import NodeConfig
@@ -239,13 +239,14 @@ class Topics:
         if self._tell_deleted is not None:
             await self._tell_deleted(command.name)
         partitions = topic.partitions if topic else []
+        partitions = partitions + self._table.remove_companions(companions_of(command.name))
         for partition in partitions:
             partition.retire()
         self._count()
         for partition in partitions:
             await partition.close()
         try:
-            await self._threads.run(lambda: self._throw_away(command.name))
+            await self._threads.run(lambda: self._throw_away_all(command.name))
         except OSError as error:  # the topic is gone all the same; the next start sweeps
             logger.warning("files of a deleted topic remain topic=%s error=%r", command.name, str(error))
 
@@ -270,7 +271,7 @@ class Topics:
         self._table.put(OpenTopic(topic, settings, partitions))
 
     def _make_folders(self, name: str, partition_count: int) -> None:
-        self._throw_away(name)  # what a deleted topic of this name may have left
+        self._throw_away_all(name)  # what a deleted topic of this name may have left
         for index in range(partition_count):
             self._disk.make_dir(partition_folder(name, index))
         self._disk.sync_dir(f"{LOGS}/{name}")
@@ -287,6 +288,10 @@ class Topics:
             self._disk.make_dir(folder)
         self._disk.sync_dir(f"{LOGS}/{name}")
 
+    def _throw_away_all(self, name: str) -> None:
+        for one in (name, *companions_of(name)):
+            self._throw_away(one)
+
     def _throw_away(self, name: str) -> None:
         """In one step out of sight, then piece by piece."""
         if not self._disk.list(f"{LOGS}/{name}"):
@@ -298,12 +303,14 @@ class Topics:
         self._disk.remove_tree(f"{TRASH}/{name}")
 
     def _sweep(self) -> None:
-        known = {topic.name for topic in self._metadata.catalog.topics()} | {METADATA_TOPIC}
+        topics = {topic.name for topic in self._metadata.catalog.topics()}
+        known = topics | {METADATA_TOPIC} | {one for topic in topics for one in companions_of(topic)}
         self._disk.remove_tree(TRASH)
         for entry in self._disk.list(LOGS):
             if entry.name in known or not entry.is_dir:
                 continue
-            if self._metadata.catalog.was_deleted(entry.name) or not self._holds_data(entry.name):
+            owner = _owner(entry.name)
+            if self._metadata.catalog.was_deleted(owner) or not self._holds_data(entry.name):
                 self._throw_away(entry.name)
                 continue
             logger.error("folder of an unknown topic set aside folder=%s", f"{LOGS}/{entry.name}")
@@ -363,3 +370,11 @@ class Topics:
     def list(self) -> list[TopicFacts]:
         """Sorted by name. Last in the class: its name hides the built-in type from the annotations below it."""
         return [self._facts(topic) for topic in self._table.all()]
+
+
+def _owner(folder: str) -> str:
+    """The topic that a folder belongs to: its own, or the one that it stands beside."""
+    for prefix in COMPANION_PREFIXES:
+        if folder.startswith(prefix):
+            return folder.removeprefix(prefix)
+    return folder

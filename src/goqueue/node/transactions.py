@@ -16,6 +16,7 @@ from typing import TypeVar
 from goqueue.core.txn.config import TxnConfig
 from goqueue.core.txn.events import (
     PREPARED,
+    Event,
     ProducerEpoch,
     TopicPartition,
     TransactionSaved,
@@ -38,17 +39,18 @@ from goqueue.node.commit import Spawn
 from goqueue.node.guard import Guard
 from goqueue.node.internal_topics import TRANSACTIONS_TOPIC, InternalTopics, coordinator_partition
 from goqueue.node.metrics import Metrics
+from goqueue.node.owned_state import OwnedState
 from goqueue.node.producers import Producers
 from goqueue.node.shard_timer import ShardTimer
 from goqueue.node.topic_table import TopicTable
 from goqueue.node.txn_markers import GroupMarkers, Markers
 from goqueue.node.txn_metrics import TxnMetrics
-from goqueue.node.txn_shard import OwnedShard
 
 logger = logging.getLogger(__name__)
 _PATIENCE_S = 5.0  # for markers, of one who commits: well below what clients give a request
 
 R = TypeVar("R")
+OwnedTransactions = OwnedState[TxnShard, Event]
 
 
 class Transactions:
@@ -73,7 +75,7 @@ class Transactions:
         self._clock = clock
         self._spawn = spawn
         self._markers = Markers(table, groups, clock, self._metrics)
-        self._shards: list[OwnedShard] = []  # none until the first transactional producer
+        self._shards: list[OwnedTransactions] = []  # none until the first transactional producer
         self._opening = asyncio.Lock()
         self._completions: dict[str, asyncio.Task[None]] = {}
         self._timer = ShardTimer(lambda: self._shards, self._tick, clock)
@@ -236,7 +238,7 @@ class Transactions:
             if self._shards:
                 return
             logs = await self._internal_topics.logs(TRANSACTIONS_TOPIC, TxnCodec())
-            shards = [OwnedShard(log, self._config) for log in logs]
+            shards = [OwnedState("transaction coordinator", log, TxnShard(self._config)) for log in logs]
             for shard in shards:
                 await shard.open()
             self._shards = shards
@@ -244,7 +246,7 @@ class Transactions:
                 for work in shard.state.resume():
                     self._complete_later(shard, work)
 
-    def _shard(self, transactional_id: str) -> OwnedShard:
+    def _shard(self, transactional_id: str) -> OwnedTransactions:
         if not self._shards:
             raise unmapped(transactional_id)
         return self._shards[coordinator_partition(transactional_id, len(self._shards))]
@@ -267,7 +269,7 @@ class Transactions:
         await shard.settled()
         return decision.reply
 
-    def _carry_out(self, shard: OwnedShard, decision: Decision[R]) -> None:
+    def _carry_out(self, shard: OwnedTransactions, decision: Decision[R]) -> None:
         shard.write(decision.events)
         for work in decision.markers:
             self._complete_later(shard, work)
@@ -310,10 +312,10 @@ class Transactions:
 
     # ---------------------------------------------------------------- completing
 
-    def _complete_later(self, shard: OwnedShard, work: MarkerWork) -> None:
+    def _complete_later(self, shard: OwnedTransactions, work: MarkerWork) -> None:
         self._completions[work.transactional_id] = self._spawn(self._complete(shard, work))
 
-    async def _complete(self, shard: OwnedShard, work: MarkerWork) -> None:
+    async def _complete(self, shard: OwnedTransactions, work: MarkerWork) -> None:
         try:
             await shard.settled()  # a marker on disk before the verdict could outlive it
             await self._markers.write(work)
@@ -327,7 +329,7 @@ class Transactions:
         finally:
             del self._completions[work.transactional_id]
 
-    async def _completed(self, shard: OwnedShard, work: MarkerWork) -> None:
+    async def _completed(self, shard: OwnedTransactions, work: MarkerWork) -> None:
         await shard.ready()
         shard.write(shard.state.markers_written(work, self._clock.now_ms()))
         self._timer.watch(shard)
@@ -341,7 +343,7 @@ class Transactions:
 
     # ---------------------------------------------------------------- deadlines
 
-    async def _tick(self, shard: OwnedShard, now_ms: int) -> None:
+    async def _tick(self, shard: OwnedTransactions, now_ms: int) -> None:
         try:
             await shard.ready()
             decision = shard.state.tick(now_ms)

@@ -1,0 +1,1 @@
+"""Leases: who of a queue group holds which record of a partition, and what became of the rest."""

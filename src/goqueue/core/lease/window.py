@@ -1,0 +1,279 @@
+"""One group's view of one partition: what it has met and not finished yet, and how far each lane has been read.
+
+Only unfinished records have an entry. A record that lies before the cursor of its lane and has no entry is done, so a
+record that is held for hours costs one entry and not a set of all that were finished behind it. The acknowledged prefix,
+which is the group's committed offset, ends at the first entry or at the first cursor.
+
+Only `apply_*` change what the log says; the heaps are a memory of it that is put right when somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+
+from goqueue.core.deadlines import Deadlines
+from goqueue.core.lease.events import Extended, Leased, Postponed, Run, offsets_of
+from goqueue.model.errors import invariant
+from goqueue.model.priority import LANE_COUNT
+
+NO_KEY = -1
+
+
+class Entry:
+    """A record that is leased, or waits for `until_ms`. A held one waits for the record of its key that is before it."""
+
+    __slots__ = (
+        "deliveries",
+        "first_ms",
+        "is_held",
+        "is_leased",
+        "key",
+        "lane",
+        "last_ms",
+        "member",
+        "reason",
+        "serial",
+        "until_ms",
+    )
+
+    def __init__(self, lane: int, key: int) -> None:
+        self.lane = lane
+        self.key = key
+        self.deliveries = 0
+        self.is_leased = False
+        self.is_held = False
+        self.until_ms = 0
+        self.serial = 0  # of the lease
+        self.member = ""  # who has it, or had it last
+        self.first_ms = 0
+        self.last_ms = 0
+        self.reason = ""
+
+    def facts(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+
+class Window:
+    def __init__(self, number: int, group_id: str, start: int) -> None:
+        self.number = number
+        self.group_id = group_id
+        self.incarnation = 0  # how often the group was sent elsewhere; receipts know it
+        self.settled_count = 0
+        self.moved_count = 0
+        self._begin(start)
+
+    def _begin(self, start: int) -> None:
+        self.cursors: tuple[int, ...] = (start,) * LANE_COUNT
+        self.entries: dict[int, Entry] = {}
+        self.in_flight: dict[str, int] = {}  # by member
+        self.in_flight_count = 0
+        self._leases: dict[int, list[Run]] = {}  # what was leased at once; some may have left
+        self._deadlines = Deadlines[int]()  # of leases, by serial
+        self._waiting = Deadlines[int]()  # by offset
+        self._ready: list[list[int]] = [[] for _ in range(LANE_COUNT)]  # offsets whose time has come
+        self._lowest: list[int] = []  # a heap of all offsets that ever had an entry
+        self._keys: dict[int, deque[int]] = {}  # the unfinished records of a key, in order
+
+    # ---------------------------------------------------------------- looking
+
+    @property
+    def committed_offset(self) -> int:
+        """Everything before it is finished."""
+        while self._lowest and self._lowest[0] not in self.entries:
+            heappop(self._lowest)
+        first = min(self.cursors)
+        return min(self._lowest[0], first) if self._lowest else first
+
+    def next_ms(self) -> int | None:
+        """When a lease ends or a record may be given again."""
+        times = [at for at in (self._deadlines.next_ms(), self._waiting.next_ms()) if at is not None]
+        return min(times, default=None)
+
+    def next_deadline_ms(self) -> int | None:
+        """When a lease ends."""
+        return self._deadlines.next_ms()
+
+    def ready(self, lane: int, now_ms: int, count_max: int) -> list[int]:
+        """What may be given again, lowest offset first."""
+        self._wake(now_ms)
+        heap, found = self._ready[lane], list[int]()
+        while heap and len(found) < count_max:
+            offset = heappop(heap)
+            if self._is_ready(offset, now_ms) and (not found or found[-1] != offset):
+                found.append(offset)
+        for offset in found:  # they leave when a lease says so
+            heappush(heap, offset)
+        return found
+
+    def ready_count(self, lane: int, now_ms: int) -> int:
+        """At least as many as there are: those that have been given meanwhile are counted until somebody looks."""
+        self._wake(now_ms)
+        return len(self._ready[lane])
+
+    def is_busy(self, key: int) -> bool:
+        return key in self._keys
+
+    def expired(self, now_ms: int, lease_count_max: int) -> list[int]:
+        """Offsets whose lease is over."""
+        found: list[int] = []
+        for serial in self._deadlines.due(now_ms, lease_count_max):
+            offsets = [offset for offset in offsets_of(self._leases[serial]) if self._is_in(offset, serial)]
+            if not offsets:
+                self._forget_lease(serial)
+            found += offsets
+        return sorted(found)
+
+    def _is_in(self, offset: int, serial: int) -> bool:
+        entry = self.entries.get(offset)
+        return entry is not None and entry.is_leased and entry.serial == serial
+
+    def _wake(self, now_ms: int) -> None:
+        while (offset := self._waiting.first_due(now_ms)) is not None:
+            self._waiting.cancel(offset)
+            heappush(self._ready[self.entries[offset].lane], offset)
+
+    def _is_ready(self, offset: int, now_ms: int) -> bool:
+        entry = self.entries.get(offset)
+        return entry is not None and not (entry.is_leased or entry.is_held) and entry.until_ms <= now_ms
+
+    # ---------------------------------------------------------------- applying
+
+    def apply_leased(self, event: Leased) -> None:
+        keys = iter(event.keys)
+        leased_count = 0
+        for start, count, lane, deliveries in event.seen:
+            leased_count += count
+            for offset in range(start, start + count):
+                key = next(keys, NO_KEY)
+                entry = self.entries.get(offset)
+                if entry is None:
+                    entry = self._add(offset, lane, key)
+                    entry.first_ms = event.now_ms
+                elif not entry.first_ms:
+                    entry.first_ms = event.now_ms
+                self._waiting.cancel(offset)
+                entry.deliveries = deliveries
+                entry.is_leased = True
+                entry.serial = event.serial
+                entry.member = event.member
+                entry.until_ms = event.deadline_ms
+                entry.last_ms = event.now_ms
+        for offset, lane, key in event.held:
+            self._add(offset, lane, key).is_held = True
+        self._begin_lease(event.serial, event.deadline_ms, [Run(one.start, one.length) for one in event.seen])
+        self._count(event.member, leased_count)
+        self.cursors = event.cursors
+
+    def apply_extended(self, event: Extended) -> None:
+        for offset in offsets_of(event.runs):
+            entry = self.entries[offset]
+            entry.serial = event.serial
+            entry.until_ms = event.deadline_ms
+        self._begin_lease(event.serial, event.deadline_ms, event.runs)
+
+    def apply_settled(self, offsets: Iterable[int], cursors: tuple[int, ...]) -> None:
+        count = 0
+        for offset in offsets:
+            self._remove(offset)
+            count += 1
+        self.settled_count += count
+        if cursors:
+            self.cursors = cursors
+
+    def apply_moving(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            self._remove(offset)
+            self.moved_count += 1
+
+    def apply_postponed(self, event: Postponed) -> None:
+        for offset, until_ms in event.items:
+            entry = self.entries[offset]
+            self._release(entry)
+            entry.until_ms = until_ms
+            entry.reason = event.reason or entry.reason
+            self._waiting.set(offset, until_ms)
+
+    def apply_trimmed(self, start: int) -> None:
+        for offset in [offset for offset in self.entries if offset < start]:
+            self._remove(offset)
+        self.cursors = tuple(max(cursor, start) for cursor in self.cursors)
+
+    def apply_sought(self, start: int) -> None:
+        self.incarnation += 1
+        self._begin(start)
+
+    def restore(self, offset: int, entry: Entry) -> None:
+        """Of a snapshot; `restored` ends it."""
+        self.entries[offset] = entry
+        if entry.key != NO_KEY:
+            self._keys.setdefault(entry.key, deque()).append(offset)
+        if entry.is_leased:
+            self._leases.setdefault(entry.serial, []).append(Run(offset, 1))
+            self._deadlines.set(entry.serial, entry.until_ms)
+            self._count(entry.member, 1)
+        elif not entry.is_held:
+            self._waiting.set(offset, entry.until_ms)
+
+    def restored(self) -> None:
+        self._lowest = list(self.entries)
+        heapify(self._lowest)
+        for offsets in self._keys.values():
+            if len(offsets) > 1:
+                ordered = sorted(offsets)
+                offsets.clear()
+                offsets.extend(ordered)
+
+    # ---------------------------------------------------------------- pieces
+
+    def _add(self, offset: int, lane: int, key: int) -> Entry:
+        entry = self.entries[offset] = Entry(lane, key)
+        heappush(self._lowest, offset)
+        if key != NO_KEY:
+            self._keys.setdefault(key, deque()).append(offset)
+        return entry
+
+    def _remove(self, offset: int) -> None:
+        entry = self.entries.pop(offset)
+        if entry.is_leased:
+            self._release(entry)
+        else:
+            self._waiting.cancel(offset)
+        if entry.key != NO_KEY:
+            self._free_key(entry.key, offset)
+
+    def _free_key(self, key: int, offset: int) -> None:
+        """The next record of the key may go."""
+        queue = self._keys[key]
+        queue.remove(offset)  # nearly always the first
+        if not queue:
+            del self._keys[key]
+            return
+        follower = self.entries[queue[0]]
+        if follower.is_held:
+            follower.is_held = False
+            self._waiting.set(queue[0], follower.until_ms)
+
+    def _release(self, entry: Entry) -> None:
+        if entry.is_leased:
+            entry.is_leased = False
+            self._count(entry.member, -1)
+
+    def _begin_lease(self, serial: int, deadline_ms: int, runs: list[Run]) -> None:
+        invariant(serial not in self._leases, f"lease {serial} exists already")
+        if runs:
+            self._leases[serial] = runs
+            self._deadlines.set(serial, deadline_ms)
+
+    def _forget_lease(self, serial: int) -> None:
+        self._leases.pop(serial, None)
+        self._deadlines.cancel(serial)
+
+    def _count(self, member: str, by: int) -> None:
+        held = self.in_flight.get(member, 0) + by
+        if held:
+            self.in_flight[member] = held
+        else:
+            self.in_flight.pop(member, None)
+        self.in_flight_count += by

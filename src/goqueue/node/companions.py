@@ -1,0 +1,93 @@
+"""The broker's own logs beside a user's topic, with the same partitions: `__ledger.{topic}` and `__schedule.{topic}`.
+
+They are not in the catalogue: a companion belongs to its topic and to nothing else. It is made when something is first
+written to it, grows with its topic, and goes with it; one whose topic is gone is swept away at the next start, before
+a topic of the same name can be made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from msgspec import structs
+
+from goqueue.log.disk import Disk
+from goqueue.model.errors import InvalidName
+from goqueue.model.names import NAME_LENGTH_MAX
+from goqueue.model.settings import MESSAGE_BYTES_MAX, UNLIMITED, CleanupPolicy, TopicSettings
+from goqueue.node.folder import LOGS, partition_folder
+from goqueue.node.opening import PartitionOpener
+from goqueue.node.partition import Partition
+from goqueue.node.threads import Threads
+from goqueue.node.topic_table import TopicTable
+
+
+class Companion(StrEnum):
+    """The prefix of its name."""
+
+    LEDGER = "__ledger."
+    SCHEDULE = "__schedule."
+
+    def of(self, topic: str) -> str:
+        name = f"{self.value}{topic}"
+        if len(name) > NAME_LENGTH_MAX:
+            raise InvalidName(
+                f"topic {topic!r} has {len(topic)} characters; with more than {NAME_LENGTH_MAX - len(self.value)} it "
+                "cannot be read as a queue or take delayed messages",
+                name=topic,
+                length=len(topic),
+            )
+        return name
+
+
+_PLAIN: Final = TopicSettings(
+    retention_ms=UNLIMITED, segment_bytes=4 * 1024 * 1024, max_message_bytes=MESSAGE_BYTES_MAX
+)
+_SETTINGS: Mapping[Companion, TopicSettings] = {
+    Companion.LEDGER: _PLAIN,
+    Companion.SCHEDULE: structs.replace(
+        _PLAIN,
+        cleanup_policy=CleanupPolicy.COMPACT,
+        segment_bytes=16 * 1024 * 1024,
+        delete_retention_ms=60_000,  # only a start reads tombstones, and it reads everything
+    ),
+}
+
+
+class Companions:
+    def __init__(self, disk: Disk, opener: PartitionOpener, table: TopicTable, threads: Threads) -> None:
+        self._disk = disk
+        self._opener = opener
+        self._table = table
+        self._threads = threads
+        self._opening: dict[str, asyncio.Lock] = {}
+
+    def existing(self, kind: Companion) -> list[tuple[str, int]]:
+        """Topics that are there and the partitions of which have this companion on disk."""
+        found: list[tuple[str, int]] = []
+        for topic in self._table.names():
+            entries = self._disk.list(f"{LOGS}/{kind.value}{topic}")
+            indexes = sorted(int(entry.name) for entry in entries if entry.is_dir and entry.name.isdigit())
+            count = self._table.partition_count(topic) or 0
+            found += [(topic, index) for index in indexes if index < count]
+        return found
+
+    async def open(self, kind: Companion, topic: str, index: int) -> Partition:
+        """Of a partition that exists; the folder is made if need be."""
+        name = kind.of(topic)
+        async with self._opening.setdefault(name, asyncio.Lock()):
+            self._table.get(topic).partition(index)  # it may have been deleted meanwhile
+            known = self._table.companion(name, index)
+            if known is None:
+                await self._threads.run(lambda: self._make_folder(name, index))
+                (known,) = await self._opener.open(name, index + 1, _SETTINGS[kind], first=index)
+                self._table.put_companion(known)
+            return known
+
+    def _make_folder(self, name: str, index: int) -> None:
+        self._disk.make_dir(partition_folder(name, index))
+        self._disk.sync_dir(f"{LOGS}/{name}")
+        self._disk.sync_dir(LOGS)

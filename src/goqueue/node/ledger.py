@@ -1,0 +1,103 @@
+"""The ledger of one partition: who holds what, over the log that says so, with what is read ahead for each group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from goqueue.core.lease.events import Change, Event, Leased, Settled, decode, encode
+from goqueue.core.lease.ledger import Ledger
+from goqueue.core.lease.window import Window
+from goqueue.model.errors import InvariantViolation
+from goqueue.node.clock import Clock
+from goqueue.node.feed import Feed, Postings
+from goqueue.node.owned_state import OwnedState
+from goqueue.node.partition import Partition
+from goqueue.node.state_log import StateLog
+
+_KEY = b"e"  # the log is trimmed by snapshots, not compacted
+_SNAPSHOT_BYTES_MIN = 4 * 1024 * 1024  # of log since the last snapshot
+_SNAPSHOT_RATIO = 4  # and that many times its size
+
+
+class LedgerCodec:
+    def encode(self, event: Event) -> tuple[bytes, bytes | None]:
+        return _KEY, encode(event)
+
+    def decode(self, key: bytes, value: bytes | None) -> Event:
+        if value is None:
+            raise InvariantViolation("an event of a ledger without content")
+        return decode(value)
+
+
+class OwnedLedger(OwnedState[Ledger, Event]):
+    """`source` is the partition that groups read, `home` the one that holds the events."""
+
+    def __init__(self, source: Partition, home: Partition, postings: Postings, clock: Clock) -> None:
+        super().__init__("ledger", StateLog(home, LedgerCodec(), clock), Ledger())
+        self.source = source
+        self.filling = asyncio.Lock()
+        self._home = home
+        self._postings = postings
+        self._feeds: dict[int, Feed] = {}
+        self._watchers: dict[
+            asyncio.Future[None], bool
+        ] = {}  # whether a finished record matters to them, too
+        self._snapshot_bytes = 0
+        self._written_bytes = 0  # since the last snapshot
+        self._trim_start: int | None = None  # where that begins
+
+    def feed(self, window: Window) -> Feed:
+        feed = self._feeds.get(window.number)
+        if feed is None:
+            feed = self._feeds[window.number] = Feed(self.source, self._postings)
+        feed.move_to(window.cursors)
+        return feed
+
+    def carry_out(self, events: Sequence[Change]) -> None:
+        """Write and apply, and let those look again to whom it may matter."""
+        if not events:
+            return
+        before = self._home.log.size_bytes
+        self.write(events)
+        self._written_bytes += self._home.log.size_bytes - before
+        if self._watchers and not all(isinstance(event, Leased) for event in events):
+            self._wake(is_finish=all(isinstance(event, Settled) for event in events))
+        if self._written_bytes > max(_SNAPSHOT_BYTES_MIN, _SNAPSHOT_RATIO * self._snapshot_bytes):
+            self._save_snapshot()
+
+    def watch(self, future: asyncio.Future[None], *, also_finishes: bool) -> None:
+        """Until `unwatch`: something has come back, or (if asked for) was finished."""
+        self._watchers[future] = also_finishes
+
+    def unwatch(self, future: asyncio.Future[None]) -> None:
+        self._watchers.pop(future, None)
+
+    def wake(self) -> None:
+        """Let everybody look again."""
+        self._wake(is_finish=False)
+
+    def _wake(self, *, is_finish: bool) -> None:
+        for future, also_finishes in self._watchers.items():
+            if (also_finishes or not is_finish) and not future.done():
+                future.set_result(None)
+
+    def _save_snapshot(self) -> None:
+        """In one go, so that no other event comes between its parts; the log may begin there once it is durable."""
+        start, before = self._home.log.end, self._home.log.size_bytes
+        for part in self.state.snapshot():
+            self.write_only([part])
+        self._snapshot_bytes = self._home.log.size_bytes - before
+        self._written_bytes = 0
+        self._trim_start = start
+
+    async def trim(self) -> None:
+        """Let go of what the last snapshot has made superfluous."""
+        start, self._trim_start = self._trim_start, None
+        if start is None:
+            return
+        await self.settled()
+        log = self._home.log
+        if log.failure is None and start > log.log_start:
+            log.delete_before(start)
+            self._home.commit.request_checkpoint()

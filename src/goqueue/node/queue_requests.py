@@ -1,0 +1,63 @@
+"""What the use cases of the queue take and give."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from goqueue.model.record import StoredRecord
+
+
+class Delivered(Struct, frozen=True):
+    """A record in somebody's hands."""
+
+    topic: str
+    partition: int
+    record: StoredRecord
+    lane: int
+    deliveries: int
+    deadline_ms: int
+    receipt: str
+
+
+class Finished(Struct, frozen=True):
+    """An acknowledged or rejected record, and where that leaves its group."""
+
+    topic: str
+    partition: int
+    offset: int
+    committed_offset: int
+    in_flight_count: int
+
+
+class Returned(Struct, frozen=True):
+    """A nacked record: it will be given again, or it is dead."""
+
+    topic: str
+    partition: int
+    offset: int
+    committed_offset: int
+    in_flight_count: int
+    is_dead: bool
+    deliveries: int
+    visible_ms: int
+
+
+class Prolonged(Struct, frozen=True):
+    topic: str
+    partition: int
+    offset: int
+    deadline_ms: int
+
+
+class QueueStats(Struct, frozen=True):
+    """Of one group in one partition."""
+
+    topic: str
+    partition: int
+    group: str
+    committed_offset: int
+    end_offset: int
+    in_flight_count: int
+    waiting_count: int
+    settled_count: int
+    dead_count: int
