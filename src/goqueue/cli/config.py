@@ -106,7 +106,7 @@ def default_values() -> dict[str, Value]:
         "default_partitions": config.node.default_partition_count,
         "drain_timeout_ms": config.node.drain_timeout_ms,
     }
-    for section in ("limits", "disk", "log", "groups", "transactions"):
+    for section in ("limits", "disk", "log", "groups", "transactions", "queue"):
         values |= {
             f"{section}.{name}": value
             for name, value in structs.asdict(getattr(config.node, section)).items()
@@ -186,5 +186,6 @@ def _build(settings: Iterable[Setting]) -> Config:
         log=structs.replace(base.log, **sections["log"]),
         groups=structs.replace(base.groups, **sections["groups"]),
         transactions=structs.replace(base.transactions, **sections["transactions"]),
+        queue=structs.replace(base.queue, **sections["queue"]),
     )
     return structs.replace(Config(), node=node, **top)

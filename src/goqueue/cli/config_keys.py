@@ -21,7 +21,7 @@ from goqueue.model.settings import (
 )
 
 Value = str | int | float
-SECTIONS = ("limits", "disk", "log", "groups", "transactions", "topic_defaults")
+SECTIONS = ("limits", "disk", "log", "groups", "transactions", "queue", "topic_defaults")
 ENVIRONMENT_PREFIX = "GOQUEUE_"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -237,6 +237,12 @@ KEYS: tuple[Key, ...] = (
     Key(
         "transactions.id_count_max", _COUNT, "Transactional ids in one of the 50 partitions of transactions."
     ),
+    Key(
+        "queue.in_flight_count_max",
+        _COUNT,
+        "Messages that one member of a queue group may hold; it gets no more until it has finished some.",
+    ),
+    Key("queue.poll_count_max", _COUNT, "Messages in one answer to a poll."),
     *(
         Key(f"topic_defaults.{name}", _topic_setting(name), setting_facts(name).documentation)
         for name in SETTING_NAMES

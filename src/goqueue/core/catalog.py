@@ -44,7 +44,13 @@ class ProducerIdReserved(Struct, frozen=True, tag=True, tag_field="event"):
     id: int
 
 
-Event = TopicCreated | TopicAltered | TopicGrown | TopicDeleted | ProducerIdReserved
+class ReceiptKeyMade(Struct, frozen=True, tag=True, tag_field="event"):
+    """What receipts are signed with, for as long as the data lives."""
+
+    key: str
+
+
+Event = TopicCreated | TopicAltered | TopicGrown | TopicDeleted | ProducerIdReserved | ReceiptKeyMade
 
 
 class CreateTopic(Struct, frozen=True):
@@ -72,7 +78,13 @@ class ReserveProducerId(Struct, frozen=True):
     pass
 
 
-Command = CreateTopic | AlterTopic | GrowTopic | DeleteTopic | ReserveProducerId
+class MakeReceiptKey(Struct, frozen=True):
+    """If there is none yet."""
+
+    key: str
+
+
+Command = CreateTopic | AlterTopic | GrowTopic | DeleteTopic | ReserveProducerId | MakeReceiptKey
 
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
@@ -84,6 +96,7 @@ class Catalog:
         self._deleted: set[str] = set()  # only ever asked for membership
         self._next_topic_id = 1
         self._next_producer_id = 1
+        self.receipt_key: str | None = None
 
     def topics(self) -> list[TopicCreated]:
         """Sorted by name."""
@@ -110,6 +123,8 @@ class Catalog:
                 return [TopicDeleted(self.topic(command.name).name)]
             case ReserveProducerId():
                 return [ProducerIdReserved(self._next_producer_id)]
+            case MakeReceiptKey():
+                return [ReceiptKeyMade(self.receipt_key or command.key)]
             case _:
                 assert_never(command)
 
@@ -180,6 +195,8 @@ class Catalog:
                 self._deleted.add(event.name)
             case ProducerIdReserved():
                 self._next_producer_id = event.id + 1
+            case ReceiptKeyMade():
+                self.receipt_key = event.key
             case _:
                 assert_never(event)
 

@@ -44,7 +44,8 @@ def check_new_topic_name(name: str) -> str:
 
 def companions_of(topic: str) -> list[str]:
     """The names of the logs beside a topic, whether they exist or not."""
-    return [f"{prefix}{topic}" for prefix in COMPANION_PREFIXES]
+    names = [f"{prefix}{topic}" for prefix in COMPANION_PREFIXES]
+    return [name for name in names if len(name) <= NAME_LENGTH_MAX]  # there is none of a longer name
 
 
 def is_internal(name: str) -> bool:

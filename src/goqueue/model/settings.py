@@ -255,7 +255,7 @@ SETTINGS: Mapping[str, Setting] = {
         "Which hash of a key chooses the partition, where the client does not.",
     ),
     "visibility.ms": Setting(
-        SettingType.LONG,
+        SettingType.INT,
         Whole(1, 12 * HOUR_MS),
         "How long a member of a queue group holds a message before it is given again.",
     ),
@@ -265,12 +265,12 @@ SETTINGS: Mapping[str, Setting] = {
         "How often a message is given again before it goes to the dead letters.",
     ),
     "retry.backoff.ms": Setting(
-        SettingType.LONG,
+        SettingType.INT,
         Whole(0, DAY_MS),
         "How long a message rests before its first retry; doubled for each.",
     ),
     "retry.backoff.max.ms": Setting(
-        SettingType.LONG, Whole(0, DAY_MS), "How long a message rests at most between two retries."
+        SettingType.INT, Whole(0, DAY_MS), "How long a message rests at most between two retries."
     ),
     "dlq.topic": Setting(
         SettingType.STRING,

@@ -29,6 +29,13 @@ class LogConfig(Struct, frozen=True):
     io_thread_count: int = 8
 
 
+class QueueConfig(Struct, frozen=True):
+    """How much of a queue one member gets."""
+
+    in_flight_count_max: int = 1_000  # of one member; it gets no more until it has finished some
+    poll_count_max: int = 1_000  # in one answer
+
+
 class NodeConfig(Struct, frozen=True):
     node_id: str = "node-1"
     default_partition_count: int = 3
@@ -40,3 +47,4 @@ class NodeConfig(Struct, frozen=True):
     log: LogConfig = field(default_factory=LogConfig)
     groups: GroupConfig = field(default_factory=GroupConfig)
     transactions: TxnConfig = field(default_factory=TxnConfig)
+    queue: QueueConfig = field(default_factory=QueueConfig)

@@ -30,6 +30,11 @@ class Postings(Protocol):
         """Offsets of a lane in [start, end), lowest first. Some may be gone from the log."""
 
 
+class NoPostings:
+    async def find(self, lane: int, start: int, end: int, count_max: int) -> list[int]:
+        return []
+
+
 class _Lane:
     def __init__(self, start: int) -> None:
         self.begin(start)

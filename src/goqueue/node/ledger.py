@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from goqueue.core.lease.decisions import open_group
 from goqueue.core.lease.events import Change, Event, Leased, Settled, decode, encode
 from goqueue.core.lease.ledger import Ledger
 from goqueue.core.lease.window import Window
@@ -46,6 +47,24 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         self._snapshot_bytes = 0
         self._written_bytes = 0  # since the last snapshot
         self._trim_start: int | None = None  # where that begins
+
+    def window(self, group_id: str, *, from_latest: bool = False) -> Window:
+        """Of a group; its first look at the partition is an event, too."""
+        window = self.state.find(group_id)
+        if window is None:
+            start = self.source.last_stable_offset if from_latest else self.source.log.log_start
+            self.carry_out(open_group(self.state, group_id, start).events)
+            window = self.state.windows[self.state.numbers[group_id]]
+        return window
+
+    async def open(self) -> None:
+        await self._log.replay(self.state.apply, self.state.interrupt)
+
+    async def ready(self) -> None:
+        await super().ready()
+        if self.state.is_interrupted:
+            self._save_snapshot()
+            self.state.is_interrupted = False
 
     def feed(self, window: Window) -> Feed:
         feed = self._feeds.get(window.number)

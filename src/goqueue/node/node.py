@@ -9,22 +9,29 @@ from collections.abc import Coroutine
 from goqueue.log.disk import Disk
 from goqueue.node.changes import Changes
 from goqueue.node.clock import Clock
+from goqueue.node.companions import Companions
 from goqueue.node.config import NodeConfig
 from goqueue.node.describe import Describer
 from goqueue.node.disk_watch import DiskWatch
+from goqueue.node.feed import NoPostings
 from goqueue.node.fetch import Fetcher
 from goqueue.node.groups import Groups
 from goqueue.node.guard import Guard, NodeState
 from goqueue.node.housekeeping import Housekeeping
 from goqueue.node.ids import Ids, RandomIds
 from goqueue.node.internal_topics import InternalTopics
+from goqueue.node.ledgers import Ledgers
 from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
 from goqueue.node.opening import PartitionOpener
+from goqueue.node.policies import TopicPolicies
 from goqueue.node.positions import Positions
 from goqueue.node.producers import Producers
 from goqueue.node.publish import Publisher
+from goqueue.node.queue import Queue
+from goqueue.node.queue_metrics import QueueMetrics
 from goqueue.node.read import Reader
+from goqueue.node.receipt_key import ReceiptKey
 from goqueue.node.requests import Health
 from goqueue.node.threads import Threads
 from goqueue.node.topic_table import TopicTable
@@ -76,6 +83,7 @@ class Node:
         self.positions = Positions(self._table, self._guard)
         self.describer = Describer(self._table, self._guard, disk, self._threads)
         self.reader = Reader(self._table, self._guard, self.metrics, self._threads)
+        self.queue = self._make_queue(clock, ReceiptKey(self._metadata, changes, ids))
         self._started_at = 0.0
         self.failed: asyncio.Event = asyncio.Event()  # see `fail`
 
@@ -89,6 +97,24 @@ class Node:
         )
         return groups, transactions
 
+    def _make_queue(self, clock: Clock, key: ReceiptKey) -> Queue:
+        companions = Companions(self._disk, self._opener, self._table, self._threads)
+        ledgers = Ledgers(companions, self._table, clock, lambda _: NoPostings())
+        policies = TopicPolicies(self._table, lambda _: {}, lambda *_: None)
+        queue = Queue(
+            self.config.queue,
+            ledgers,
+            self._table,
+            self._guard,
+            QueueMetrics(self.metrics.registry),
+            clock,
+            key.receipts,
+            policies,
+            lambda _: None,
+        )
+        self.topics.when_deleted(queue.topic_deleted)
+        return queue
+
     async def start(self) -> None:
         """Recover everything and take requests."""
         self._started_at = asyncio.get_running_loop().time()
@@ -97,6 +123,7 @@ class Node:
         self._disk_watch.check()
         await self.groups.start()
         await self.transactions.start()
+        await self.queue.start()
         keeping = self._housekeeping
         for work in (
             keeping.flush(),
@@ -104,6 +131,7 @@ class Node:
             keeping.clean_up(),
             keeping.watch_disk(),
             keeping.watch_loop(),
+            self.queue.timer.run(),
         ):
             self._spawn(work)
         self._guard.state = NodeState.READY
@@ -115,6 +143,7 @@ class Node:
         for partition in self._table.partitions():
             partition.wake()
         self.groups.release()
+        self.queue.release()
 
     async def stop(self) -> None:
         """Make everything durable and end. Call `drain` first and stop the listeners."""

@@ -46,6 +46,8 @@ class Prolonged(Struct, frozen=True):
     topic: str
     partition: int
     offset: int
+    committed_offset: int
+    in_flight_count: int
     deadline_ms: int
 
 

@@ -55,10 +55,13 @@ class StateLog(Generic[E]):
         self._codec = codec
         self._clock = clock
 
-    async def replay(self, apply: Callable[[E], None]) -> None:
+    async def replay(
+        self, apply: Callable[[E], None], interrupt: Callable[[], None] | None = None
+    ) -> None:
         """Every event in the log, oldest first. Damage is passed over and reported: a power cut may tear a batch that was
-        never acknowledged, and whoever owns the state must come up all the same. The newest event of each key counts,
-        so what a damaged batch held is gone and nothing else is wrong."""
+        never acknowledged, and whoever owns the state must come up all the same. Where the newest event of each key
+        counts, what a damaged batch held is gone and nothing else is wrong; where events build on each other,
+        `interrupt` says that some are missing."""
         log = self._partition.log
         offset = log.log_start
         while offset < log.end:
@@ -67,6 +70,8 @@ class StateLog(Generic[E]):
             except DataCorrupt as error:
                 logger.error("events of an internal log are lost detail=%r", error.sentence)
                 offset = error.end
+                if interrupt is not None:
+                    interrupt()
                 continue
             for batch in part.batches:
                 for record in decode_batch(batch.data, batch.header):

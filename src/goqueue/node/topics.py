@@ -62,11 +62,11 @@ class Topics:
         self._threads = threads
         self._opener = opener
         self._changes = changes
-        self._tell_deleted: Callable[[str], Awaitable[None]] | None = None
+        self._tell_deleted: tuple[Callable[[str], Awaitable[None]], ...] = ()
 
     def when_deleted(self, tell: Callable[[str], Awaitable[None]]) -> None:
         """Whoever keeps something about a topic hears when it is gone."""
-        self._tell_deleted = tell
+        self._tell_deleted += (tell,)
 
     async def start(self) -> None:
         """Open every topic of the catalogue, and clear away what an interrupted create or delete left."""
@@ -236,8 +236,8 @@ class Topics:
     async def _delete(self, command: DeleteTopic) -> None:
         await self._metadata.execute(command)
         topic = self._table.remove(command.name)
-        if self._tell_deleted is not None:
-            await self._tell_deleted(command.name)
+        for tell in self._tell_deleted:
+            await tell(command.name)
         partitions = topic.partitions if topic else []
         partitions = partitions + self._table.remove_companions(companions_of(command.name))
         for partition in partitions:

@@ -13,7 +13,11 @@ from goqueue.model.codes import WIRE, Code
 from goqueue.model.errors import (
     DataCorrupt,
     GoQueueError,
+    InvalidVisibility,
     InvariantViolation,
+    LeaseExpired,
+    LeaseSuperseded,
+    MessageSettled,
     MessageTooLarge,
     OffsetOutOfRange,
     PartitionNotFound,
@@ -56,6 +60,10 @@ def all_errors() -> list[GoQueueError]:
         OffsetOutOfRange(9, earliest=1, latest=5),
         MessageTooLarge("the key", 9, 5),
         DataCorrupt(start=1, end=2, file="f", position=3, reason="crc"),
+        LeaseExpired("g", 9),
+        LeaseSuperseded("g", 9, 1, 2),
+        MessageSettled("g", 9),
+        InvalidVisibility(-1, 9),
         InternalError(),
     ]
     built = {type(error) for error in special}

@@ -20,6 +20,7 @@ from goqueue.model.settings import (
     OneOf,
     Ratio,
     SettingType,
+    TopicName,
     TopicSettings,
     Whole,
     as_texts,
@@ -40,6 +41,8 @@ def texts(name: str) -> st.SearchStrategy[str]:
             return st.floats(0, 1).map(str)
         case OneOf(kind):
             return st.sampled_from([member.value for member in kind])
+        case TopicName():
+            return st.from_regex(r"[a-zA-Z][a-zA-Z0-9._-]{0,20}", fullmatch=True) | st.just("")
         case Off():
             return st.just("false")
 
@@ -104,6 +107,8 @@ def test_accepted_text_is_kept_in_its_canonical_form(name: str, text: str, canon
     "text", ["", "x", "1.5.1", "nan", "inf", "-2", "None", "9" * 20, "9" * 5_000, "\ud800"]
 )
 def test_bad_value_is_refused_with_the_setting_the_value_and_what_it_must_be(name: str, text: str) -> None:
+    if isinstance(RULES[name], TopicName):
+        text = f"/{text}"  # a name is nearly anything else
     with pytest.raises(InvalidSetting) as caught:
         check_settings({name: text})
     assert caught.value.sentence == f"setting {name!r} is {text!r}; it must be {describe_setting(name)}"
@@ -162,6 +167,8 @@ def test_facts_of_a_setting_are_those_of_its_rule_and_its_default(name: str) -> 
             assert facts.type is SettingType.DOUBLE
         case OneOf(kind):
             assert facts.type is (SettingType.LIST if kind is CleanupPolicy else SettingType.STRING)
+        case TopicName():
+            assert facts.type is SettingType.STRING
         case Off():
             assert facts.type is SettingType.BOOLEAN
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from goqueue.model.settings import RULES, UNLIMITED, Off, OneOf, Ratio, Rule, Whole
+from goqueue.model.names import NAME_LENGTH_MAX
+from goqueue.model.settings import RULES, UNLIMITED, Off, OneOf, Ratio, Rule, TopicName, Whole
 
 Schema = dict[str, Any]  # a JSON document: any JSON under any name
 
@@ -57,6 +58,8 @@ def _schema(rule: Rule) -> Schema:
             }
         case OneOf(kind):
             return {"type": "string", "enum": [member.value for member in kind]}
+        case TopicName():
+            return {"type": "string", "pattern": r"^([A-Za-z0-9._-]+)?$", "maxLength": NAME_LENGTH_MAX}
         case Off():
             return {"enum": [False, "false"]}
 

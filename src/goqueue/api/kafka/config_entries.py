@@ -72,6 +72,13 @@ BROKER_NAMES: Mapping[str, str] = {
     "min.insync.replicas": "min.insync.replicas",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
     "partitioner": "partitioner",
+    "visibility.ms": "visibility.ms",
+    "max.retries": "max.retries",
+    "retry.backoff.ms": "retry.backoff.ms",
+    "retry.backoff.max.ms": "retry.backoff.max.ms",
+    "dlq.topic": "dlq.topic",
+    "ordering": "ordering",
+    "delay.max.ms": "delay.max.ms",
 }
 
 
