@@ -282,11 +282,11 @@ class SimTransport(_FlowControlMixin):
     def _receive(self, item: bytes | None) -> None:
         protocol = self._protocol
         try:
-            if not isinstance(protocol, asyncio.Protocol):
+            if not isinstance(protocol, asyncio.Protocol | asyncio.BufferedProtocol):
                 raise TypeError(f"cannot deliver to {protocol!r}")
             if item is not None:
                 self.peer._acknowledge(len(item))
-                protocol.data_received(item)
+                _hand_over(protocol, item)
             elif not protocol.eof_received():
                 self.close()
         except Exception as error:  # noqa: BLE001  # as asyncio: report it and drop the connection
@@ -377,3 +377,15 @@ def _split(data: bytes, rng: Random) -> Iterator[bytes]:
             yield data[start:end]
             start = end
     yield data[start:]
+
+
+def _hand_over(protocol: asyncio.Protocol | asyncio.BufferedProtocol, data: bytes) -> None:
+    if isinstance(protocol, asyncio.Protocol):
+        protocol.data_received(data)
+        return
+    while data:
+        room = memoryview(protocol.get_buffer(len(data)))
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        protocol.buffer_updated(count)
+        data = data[count:]

@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import cast
 
-from goqueue.api.kafka.call import Answer, Call, Later, NoAnswer
+from goqueue.api.kafka.call import Answer, Call, Closing, Later, NoAnswer
 from goqueue.api.kafka.codec import Malformed
 from goqueue.api.kafka.dispatch import Dispatch, encode_answer
-from goqueue.api.kafka.frames import FrameReader
+from goqueue.api.kafka.frames import Frame, FrameReader
 from goqueue.api.kafka.schema import api_key
 from goqueue.model.errors import InvariantViolation
 
@@ -33,24 +33,26 @@ _PRODUCE = "produce"
 _PRODUCE_KEY = struct.pack(">h", api_key(_PRODUCE))
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         dispatch: Dispatch,
         *,
         frame_bytes_max: int,
+        scratch: bytearray,
         on_made: Callable[[Connection], bool],
         on_lost: Callable[[Connection], None],
         on_broken: Callable[[BaseException], None],
     ) -> None:
         self._dispatch = dispatch
-        self._frames = FrameReader(frame_bytes_max)
+        self._frames = FrameReader(frame_bytes_max, scratch)
         self._on_made = on_made
         self._on_lost = on_lost
         self._on_broken = on_broken
         self._transport: asyncio.Transport | None = None
         self._host = ""
-        self._waiting: deque[bytes] = deque()
+        self._closing = Closing()
+        self._waiting: deque[Frame] = deque()
         self._waiting_bytes = 0
         self._worker: asyncio.Task[None] | None = None
         self._begun = ""  # the API of the request that the worker is at
@@ -79,11 +81,14 @@ class Connection(asyncio.Protocol):
         self._active_at = loop.time()
         self._watch = loop.call_later(_WATCH_S, self._end_if_idle)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         if not self._is_taking:
             return
         self._active_at = asyncio.get_running_loop().time()
-        for frame in self._frames.feed(data):
+        for frame in self._frames.received(nbytes):
             self._waiting.append(frame)
             self._waiting_bytes += len(frame)
         if self._frames.fault is not None:  # the worker refuses it after what came before
@@ -113,6 +118,7 @@ class Connection(asyncio.Protocol):
         self._let_go()
         if self._sender is not None:
             self._sender.cancel()
+        self._closing.run()
         self._leave_if_done()
 
     # the broker's side
@@ -176,8 +182,8 @@ class Connection(asyncio.Protocol):
         elif task.cancelled() and self._is_taking:  # by what it waited for: its client would wait for ever
             self.abort()
 
-    async def _begin(self, frame: bytes) -> None:
-        api, call, request = self._dispatch.parse(frame, self._host)
+    async def _begin(self, frame: Frame) -> None:
+        api, call, request = self._dispatch.parse(frame, self._host, self._closing)
         del frame  # a parked fetch must not hold on to what came
         self._begun = api.name
         answer = await api.handle(call, request)

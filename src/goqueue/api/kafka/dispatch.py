@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from goqueue.api.kafka.call import Api, Call, Message
+from goqueue.api.kafka.call import Api, Call, Closing, Message
 from goqueue.api.kafka.codec import Malformed, Output, is_flexible, request_reader, response_writer
 from goqueue.api.kafka.codec import read_uvarint as _read_uvarint
+from goqueue.api.kafka.frames import Frame
 from goqueue.api.kafka.schema import api_key
 
 _HEADER = struct.Struct(">hhi")
@@ -23,7 +24,7 @@ class Dispatch:
     def __init__(self, apis: Iterable[Api]) -> None:
         self._apis = {api_key(api.name): api for api in apis}
 
-    def parse(self, frame: bytes, client_host: str) -> tuple[Api, Call, Any]:
+    def parse(self, frame: Frame, client_host: str, closing: Closing | None = None) -> tuple[Api, Call, Any]:
         """The API, what to tell its handler, and the request. Malformed: the connection must end."""
         try:
             key, version, correlation_id = _HEADER.unpack_from(frame)
@@ -33,7 +34,7 @@ class Dispatch:
         api = self._apis.get(key)
         if api is None:
             raise Malformed(f"API key {key} is not served")
-        call = Call(api.name, version, correlation_id, client_id, client_host)
+        call = Call(api.name, version, correlation_id, client_id, client_host, closing or Closing())
         if not api.first <= version <= api.last:
             if api.name != API_VERSIONS:
                 raise Malformed(f"{api.name} is served in versions {api.first} to {api.last}, not {version}")
@@ -57,7 +58,7 @@ def encode_answer(call: Call, answer: Message) -> list[bytes | memoryview]:
     return out.pieces() if out.cuts else [bytes(out)]
 
 
-def _client_id(frame: bytes, at: int) -> tuple[str, int]:
+def _client_id(frame: Frame, at: int) -> tuple[str, int]:
     length = _CLIENT_ID.unpack_from(frame, at)[0]
     at += _CLIENT_ID.size
     if length < 0:
@@ -67,7 +68,7 @@ def _client_id(frame: bytes, at: int) -> tuple[str, int]:
     return frame[at : at + length].decode(), at + length
 
 
-def _skip_tags(frame: bytes, at: int) -> int:
+def _skip_tags(frame: Frame, at: int) -> int:
     try:
         count, at = _read_uvarint(frame, at)
         if count > _HEADER_TAG_COUNT_MAX:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from goqueue.api.kafka.connection import Connection
 from goqueue.api.kafka.dispatch import Dispatch
+from goqueue.api.kafka.frames import SCRATCH_BYTES
 
 logger = logging.getLogger(__name__)
 _BACKLOG = 2_048
@@ -30,6 +31,7 @@ class KafkaServer:
         self._port = port
         self._connection_count_max = connection_count_max
         self._frame_bytes_max = frame_bytes_max
+        self._scratch = bytearray(SCRATCH_BYTES)
         self._on_broken = on_broken
         self._connections: dict[Connection, None] = {}  # in the order they came
         self._server: asyncio.Server | None = None
@@ -70,6 +72,7 @@ class KafkaServer:
         return Connection(
             self._dispatch,
             frame_bytes_max=self._frame_bytes_max,
+            scratch=self._scratch,
             on_made=self._made,
             on_lost=self._lost,
             on_broken=self._on_broken,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from goqueue.cli.allocator import keep_freed_memory
 from goqueue.cli.commands.config import ConfigOption, load_or_exit
 from goqueue.cli.config import Config
 from goqueue.cli.listening import Listening
@@ -43,6 +44,7 @@ def serve(
     }
     loaded = load_or_exit(config, flags).config
     start_logging(loaded.log_level)
+    keep_freed_memory()
     _run(loaded, hints=hints or sys.stderr.isatty())
 
 
