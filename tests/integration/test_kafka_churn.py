@@ -151,8 +151,8 @@ class Churn:
         self.members.append(Member(f"m{len(self.members)}", self._kafka, self._protocol))
         return "joins"
 
-    def step(self) -> str:
-        """One change of the group, chosen by chance."""
+    def step(self) -> tuple[str, str]:
+        """One change of the group, chosen by chance: what it is, and to whom."""
         alive = self.alive()
         choices = ["join"] if len(alive) < STEADY_COUNT else ["leave", "kill", "stall"]
         if len(alive) == STEADY_COUNT:
@@ -161,19 +161,21 @@ class Churn:
             choices = ["leave", "kill"]
         match self._rng.choice(choices):
             case "join":
-                return self.join()
+                return self.join(), self.members[-1].name
             case "leave":
-                self._rng.choice(alive).leave()
-                return "leaves"
+                victim = self._rng.choice(alive)
+                victim.leave()
+                return "leaves", victim.name
             case "kill":
-                self._rng.choice(alive).kill()
-                return "is killed"
+                victim = self._rng.choice(alive)
+                victim.kill()
+                return "is killed", victim.name
             case _:
                 victim = self._rng.choice(alive)
                 victim.stall()
                 self._until_processed(30)
                 victim.go_on()
-                return "stalls beyond its session"
+                return "stalls beyond its session", victim.name
 
     def _until_processed(self, count: int) -> None:
         """Until the others have gone on by so many records in every partition: they have taken over by then."""
@@ -287,22 +289,24 @@ def check_one_owner(members: list[Member]) -> None:
             )
 
 
-def pauses(members: list[Member], changes: list[tuple[float, str]]) -> list[tuple[str, float, float]]:
-    """For each change: the longest silence of partitions that stayed with their owner, and of those that moved."""
+def pauses(members: list[Member], changes: list[tuple[float, str, str]]) -> list[tuple[str, float, float]]:
+    """For each change: the longest silence of partitions that stayed with their owner, and of those that moved or were
+    the changed member's."""
     rows = []
-    marks = [at for at, _ in changes] + [float("inf")]
+    marks = [at for at, _, _ in changes] + [float("inf")]
     by_partition: dict[int, list[tuple[float, str]]] = defaultdict(list)
     for member in members:
         for event in _processed(member):
             by_partition[event["partition"]].append((event["at"], member.name))
-    for number, (at, what) in enumerate(changes):
+    for number, (at, what, whose) in enumerate(changes):
         stayed = moved = 0.0
         for events in by_partition.values():
             events.sort()
             before = [one for one in events if one[0] < at][-1:]
             around = before + [one for one in events if at <= one[0] < marks[number + 1]]
             gap = max((b[0] - a[0] for a, b in pairwise(around)), default=0.0)
-            if len({name for _, name in around}) > 1:
+            owners = {name for _, name in around}
+            if len(owners) > 1 or whose in owners:
                 moved = max(moved, gap)
             else:
                 stayed = max(stayed, gap)
@@ -338,14 +342,14 @@ def test_a_group_that_changes_all_the_time_loses_and_skips_nothing(tmp_path: Pat
         feeding = threading.Thread(target=feed.run)
         feeding.start()
         churn = Churn(broker.kafka, PROTOCOLS[name], rng)
-        changes: list[tuple[float, str]] = []
+        changes: list[tuple[float, str, str]] = []
         try:
             for _ in range(STEADY_COUNT):
                 churn.join()
             churn.until_progress()
             for _ in range(CYCLES):
                 at = time.monotonic()
-                changes.append((at, churn.step()))
+                changes.append((at, *churn.step()))
                 churn.until_progress()
             feed.ended.set()
             feeding.join()
@@ -358,7 +362,7 @@ def test_a_group_that_changes_all_the_time_loses_and_skips_nothing(tmp_path: Pat
         assert not feed.failures
         check_nothing_lost(churn.members, feed.stored)
         check_nothing_skipped(churn.members)
-        if not any("stalls" in what for _, what in changes):
+        if not any("stalls" in what for _, what, _ in changes):
             check_one_owner(churn.members)
         if name != "eager":
             check_only_moved_partitions_were_revoked(churn.members)

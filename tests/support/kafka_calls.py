@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.nodes import CONFIG, World, simulate
 
 from goqueue.api.kafka.app import served_apis
-from goqueue.api.kafka.call import Call
+from goqueue.api.kafka.call import Call, Closing
 from goqueue.api.kafka.codec import Output, request_reader, request_writer, response_reader, response_writer
 from goqueue.api.kafka.context import Context
 from goqueue.api.kafka.schema import request_schema
@@ -29,14 +29,15 @@ class Kafka:
     def versions(self, api: str) -> range:
         return range(self._apis[api].first, self._apis[api].last + 1)
 
-    async def call(self, api: str, version: int, **fields: Any) -> Any:
+    async def call(self, api: str, version: int, *, closing: Closing | None = None, **fields: Any) -> Any:
         """The answer to a request with these fields, as a client of that version sees it."""
         assert version in self.versions(api)
         schema = request_schema(api)
         sent = Output()
         request_writer(api, version)(sent, schema.classes[schema.root](**fields))
         request = request_reader(api, version)(bytes(sent), 0)
-        answer = await self._apis[api].handle(Call(api, version, 1, "test", "127.0.0.1"), request)
+        call = Call(api, version, 1, "test", "127.0.0.1", closing or Closing())
+        answer = await self._apis[api].handle(call, request)
         received = Output()
         response_writer(api, version)(received, answer)
         return response_reader(api, version)(bytes(received), 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from goqueue.core.rate import Rate
 from goqueue.model.priority import LANE_COUNT, STARVATION_MS_MAX, WEIGHTS
 
 _PATIENCE_MS = STARVATION_MS_MAX * 5 // 6  # leaves time for the next poll to come
@@ -22,6 +23,7 @@ class Lanes:
         self._since_ms: list[int | None] = [None] * LANE_COUNT  # when a lane began to wait for its turn
         self.served_ms: list[int | None] = [None] * LANE_COUNT
         self.served_counts = [0] * LANE_COUNT
+        self.rates = [Rate() for _ in range(LANE_COUNT)]
 
     def take(self, depths: Sequence[int], limit: int, now_ms: int) -> list[int]:
         """How many to take from each lane, which has so many; they are paid for."""
@@ -30,6 +32,7 @@ class Lanes:
             if counts[lane]:
                 self.served_ms[lane] = now_ms
                 self.served_counts[lane] += counts[lane]
+                self.rates[lane].add(counts[lane], now_ms)
             if counts[lane] == depths[lane]:
                 self._since_ms[lane] = None
             elif counts[lane] or self._since_ms[lane] is None:

@@ -87,6 +87,10 @@ def last_sequence(first: int, record_count: int) -> int:
     return (first + record_count - 1) & _SEQUENCE_MASK
 
 
+def next_sequence(first: int, record_count: int) -> int:
+    return (first + record_count) & _SEQUENCE_MASK
+
+
 class ProducerTable:
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         # In order of last use, so that the longest idle is the first to go.

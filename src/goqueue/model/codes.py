@@ -46,6 +46,7 @@ class Code(StrEnum):
     GROUP_FULL = "GROUP_FULL"
     GROUP_SUBSCRIBED_TO_TOPIC = "GROUP_SUBSCRIBED_TO_TOPIC"
     UNKNOWN_MEMBER = "UNKNOWN_MEMBER"
+    PARTITION_NOT_ASSIGNED = "PARTITION_NOT_ASSIGNED"
     MEMBER_ID_REQUIRED = "MEMBER_ID_REQUIRED"
     ILLEGAL_GENERATION = "ILLEGAL_GENERATION"
     REBALANCE_IN_PROGRESS = "REBALANCE_IN_PROGRESS"
@@ -132,6 +133,7 @@ WIRE: Mapping[Code, Wire] = {
     Code.GROUP_FULL: Wire(http=429, grpc=8, kafka=81),
     Code.GROUP_SUBSCRIBED_TO_TOPIC: Wire(http=409, grpc=9, kafka=86),
     Code.UNKNOWN_MEMBER: Wire(http=404, grpc=5, kafka=25),
+    Code.PARTITION_NOT_ASSIGNED: Wire(http=403, grpc=7, kafka=22),
     Code.MEMBER_ID_REQUIRED: Wire(http=409, grpc=9, kafka=79),
     Code.ILLEGAL_GENERATION: Wire(http=409, grpc=9, kafka=22),
     Code.REBALANCE_IN_PROGRESS: Wire(http=409, grpc=10, kafka=27),

@@ -245,6 +245,10 @@ class UnknownMember(GoQueueError):
     code = Code.UNKNOWN_MEMBER
 
 
+class PartitionNotAssigned(GoQueueError):
+    code = Code.PARTITION_NOT_ASSIGNED
+
+
 class MemberIdRequired(GoQueueError):
     """The member must join again with the id that came with this error."""
 

@@ -29,10 +29,16 @@ class Postings(Protocol):
     async def find(self, lane: int, start: int, end: int, count_max: int) -> list[int]:
         """Offsets of a lane in [start, end), lowest first. Some may be gone from the log."""
 
+    async def depth(self, lane: int, start: int, end: int) -> int:
+        """How many of them have been found so far."""
+
 
 class NoPostings:
     async def find(self, lane: int, start: int, end: int, count_max: int) -> list[int]:
         return []
+
+    async def depth(self, lane: int, start: int, end: int) -> int:
+        return 0
 
 
 class _Lane:

@@ -20,6 +20,13 @@ from goqueue.core.group.commands import (
     SyncGroup,
 )
 from goqueue.core.group.consumer_events import ConsumerGroupFacts, ConsumerHeartbeat
+from goqueue.core.group.share_events import (
+    ShareGroupFacts,
+    ShareGroupState,
+    ShareHeartbeat,
+    ShareHeartbeatReply,
+    ShareMemberFacts,
+)
 
 __all__ = [
     "ClassicGroupFacts",
@@ -40,5 +47,10 @@ __all__ = [
     "Leaver",
     "NewOffset",
     "PartitionResult",
+    "ShareGroupFacts",
+    "ShareGroupState",
+    "ShareHeartbeat",
+    "ShareHeartbeatReply",
+    "ShareMemberFacts",
     "SyncGroup",
 ]

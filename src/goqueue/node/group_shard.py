@@ -18,6 +18,7 @@ from goqueue.core.group.commands import (
     CommitInTransaction,
     CommitOffsets,
     CompleteTransaction,
+    ConfigureGroup,
     DeleteGroup,
     DeleteOffsets,
     FetchOffsets,
@@ -28,6 +29,7 @@ from goqueue.core.group.commands import (
 from goqueue.core.group.events import Event
 from goqueue.core.group.outcome import Answer, Outcome, Ticket
 from goqueue.core.group.shard import GroupShard
+from goqueue.core.group.share_events import ShareHeartbeat
 from goqueue.model.errors import (
     CoordinatorNotAvailable,
     GoQueueError,
@@ -49,6 +51,8 @@ _CHANGES_NOTHING_ITSELF: Final = (  # only its events do
     DeleteOffsets,
     DeleteGroup,
     ForgetTopic,
+    ConfigureGroup,
+    ShareHeartbeat,  # and a session, which may well begin anew
 )
 
 
@@ -61,7 +65,9 @@ class OwnedGroups:
         metrics: GroupMetrics,
         spawn: Spawn,
         on_change: Callable[[OwnedGroups], None],
+        on_events: Callable[[Sequence[Event], bool], None],
     ) -> None:
+        """`on_events` hears what has happened, and whether it was time that brought it."""
         self.state = new_state()
         self._log = log
         self._new_state = new_state
@@ -69,6 +75,7 @@ class OwnedGroups:
         self._metrics = metrics
         self._spawn = spawn
         self._on_change = on_change
+        self._on_events = on_events
         self._loading = asyncio.Lock()
         self._is_lost = True  # until it was read from the log
         self._pause_ms = _PAUSE_MS_MIN
@@ -90,6 +97,12 @@ class OwnedGroups:
                 state.resume(self._clock.now_ms())
                 self.state = state
                 self._is_lost = False
+
+    def current(self) -> GroupShard:
+        """Its state as it is at this moment, for who cannot wait."""
+        if self._is_lost:
+            raise CoordinatorNotAvailable("the group's shard is being read from its log; try again")
+        return self.state
 
     async def settled(self) -> None:
         """Until everything that was written is durable."""
@@ -144,7 +157,7 @@ class OwnedGroups:
                 await self._log.lead()
             await self.ready()
             outcome = self.state.tick(now_ms)
-            self._write(outcome, may_stay=False)
+            self._write(outcome, may_stay=False, is_due=True)
         except GoQueueError as error:
             self._paused_until_ms = now_ms + self._pause_ms
             self._pause_ms = min(2 * self._pause_ms, _PAUSE_MS_MAX)
@@ -157,7 +170,7 @@ class OwnedGroups:
         """Send everybody away who waits."""
         self._refuse_parked(CoordinatorNotAvailable("the broker stops; join again at the next"))
 
-    def _write(self, outcome: Outcome, *, may_stay: bool) -> None:
+    def _write(self, outcome: Outcome, *, may_stay: bool, is_due: bool = False) -> None:
         try:
             with available(_NAME):
                 self._log.append(outcome.events)
@@ -168,6 +181,8 @@ class OwnedGroups:
         for event in outcome.events:
             self.state.apply(event)
             self._metrics.count(event)
+        if outcome.events:
+            self._on_events(outcome.events, is_due)
 
     def _lose(self, error: GoQueueError) -> None:
         self._is_lost = True

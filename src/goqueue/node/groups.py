@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TypeVar, assert_never
 
 from msgspec import structs
 
@@ -19,6 +19,7 @@ from goqueue.core.group.commands import (
     CommitInTransaction,
     CommitOffsets,
     CompleteTransaction,
+    ConfigureGroup,
     DeleteGroup,
     DeleteOffsets,
     Done,
@@ -27,6 +28,7 @@ from goqueue.core.group.commands import (
     ForgetTopic,
     GroupFacts,
     GroupSummary,
+    GroupType,
     Heartbeat,
     Joined,
     JoinGroup,
@@ -38,17 +40,28 @@ from goqueue.core.group.commands import (
     SyncGroup,
 )
 from goqueue.core.group.config import GroupConfig
+from goqueue.core.group.consumer import ConsumerGroup
 from goqueue.core.group.consumer_events import (
     JOIN_EPOCH,
+    LEAVE_EPOCH,
     ConsumerGroupFacts,
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
+    ConsumerMemberFacts,
 )
-from goqueue.core.group.events import GroupCodec
+from goqueue.core.group.events import Event, GroupCodec
 from goqueue.core.group.facts import describe, summaries
 from goqueue.core.group.outcome import Ticket
 from goqueue.core.group.shard import GroupShard
+from goqueue.core.group.share_events import (
+    ShareGroupFacts,
+    ShareHeartbeat,
+    ShareHeartbeatReply,
+    ShareMemberRemoved,
+    ShareMemberSaved,
+)
 from goqueue.model.errors import GoQueueError, GroupNotFound, InvariantViolation
+from goqueue.model.group_settings import lease_settings
 from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
 from goqueue.node.group_clock import WatchedClock
@@ -63,6 +76,7 @@ from goqueue.node.topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
+GroupWatcher = Callable[[Sequence[Event], bool], None]  # what happened, and whether time brought it
 
 
 class Groups:
@@ -87,6 +101,10 @@ class Groups:
         self._spawn = spawn
         self._shards: list[OwnedGroups] = []  # none until the first group
         self._opening = asyncio.Lock()
+        self._watchers: list[GroupWatcher] = [self._see_off]
+        self._when_left: list[Callable[[str, str], Awaitable[None]]] = []
+        self._when_deleted: list[Callable[[str], Awaitable[None]]] = []
+        self._farewells: dict[tuple[str, str], asyncio.Task[None]] = {}  # of members that have just left
         self._timer = ShardTimer(lambda: self._shards, OwnedGroups.tick, self._clock)
 
     async def start(self) -> None:
@@ -95,6 +113,14 @@ class Groups:
             await self._open()
             await self._forget_deleted_topics()
         self._spawn(self._timer.run())
+
+    def when_changed(self, watcher: GroupWatcher) -> None:
+        """It is called with everything that happens to groups from now on; it may not wait."""
+        self._watchers.append(watcher)
+
+    def _tell_watchers(self, events: Sequence[Event], is_due: bool) -> None:
+        for watcher in self._watchers:
+            watcher(events, is_due)
 
     def release(self) -> None:
         """Send members away whose calls wait: the node stops."""
@@ -131,6 +157,92 @@ class Groups:
         self._guard.admit_read()
         return await self._ask(command.group_id, command, ConsumerHeartbeatReply)
 
+    def consumer_member(self, group_id: str, member_id: str) -> ConsumerMemberFacts | None:
+        """As it is at this moment, which may not be durable yet."""
+        group = self._consumer(group_id)
+        return None if group is None else group.member_now(member_id)
+
+    def consumer_group(self, group_id: str) -> ConsumerGroupFacts | None:
+        """As it is at this moment, which may not be durable yet."""
+        group = self._consumer(group_id)
+        return None if group is None else group.describe_now()
+
+    def _consumer(self, group_id: str) -> ConsumerGroup | None:
+        return self._shard(group_id).current().consumers.get(group_id) if self._shards else None
+
+    # ---------------------------------------------------------------- members of share groups
+
+    async def share_heartbeat(self, command: ShareHeartbeat) -> ShareHeartbeatReply:
+        """`fresh_id` is made here. Who has left holds nothing any more."""
+        command = structs.replace(command, fresh_id=self._ids.fresh())
+        if command.member_epoch == JOIN_EPOCH:
+            self._guard.admit_change()
+            return await self._write(command.group_id, command, ShareHeartbeatReply)
+        self._guard.admit_read()
+        reply = await self._ask(command.group_id, command, ShareHeartbeatReply)
+        if command.member_epoch == LEAVE_EPOCH:
+            farewell = self._farewells.get((command.group_id, command.member_id))
+            if farewell is not None:
+                await asyncio.wait([farewell])
+        return reply
+
+    def share_member(self, group_id: str, member_id: str, epoch: int | None) -> tuple[str, ...]:
+        """The topics that a member subscribes to; an epoch of None is not checked. Raises UnknownMember or
+        FencedMemberEpoch."""
+        return self.share_member_now(group_id, member_id, epoch).topics
+
+    def share_member_now(self, group_id: str, member_id: str, epoch: int | None) -> ShareMemberSaved:
+        """All of it."""
+        state = self._shard(group_id).current() if self._shards else self._nothing()
+        return state.shares.member(group_id, member_id, epoch)
+
+    def when_member_left(self, callback: Callable[[str, str], Awaitable[None]]) -> None:
+        """Called with group and member, whether it said so or was not heard of any more."""
+        self._when_left.append(callback)
+
+    def when_group_deleted(self, callback: Callable[[str], Awaitable[None]]) -> None:
+        """Called with a share group that is about to be deleted; if it fails, the group stays."""
+        self._when_deleted.append(callback)
+
+    def _see_off(self, events: Sequence[Event], is_due: bool) -> None:
+        for event in events:
+            if isinstance(event, ShareMemberRemoved) and self._when_left:
+                who = event.group_id, event.member_id
+                self._farewells[who] = self._spawn(self._farewell(*who))
+
+    async def _farewell(self, group_id: str, member_id: str) -> None:
+        for callback in self._when_left:
+            try:
+                await callback(group_id, member_id)
+            except GoQueueError as error:  # what it holds is free when its time is up
+                logger.warning("a member's leases remain group=%r error=%r", group_id, error.sentence)
+        self._farewells.pop((group_id, member_id), None)
+
+    # ---------------------------------------------------------------- settings of groups
+
+    async def configure(
+        self, group_id: str, changes: Mapping[str, str | None], *, is_whole: bool = False
+    ) -> None:
+        """By the names of `model.group_settings`. None takes a setting back; if these are the whole, so does leaving it
+        out. The group need not exist yet."""
+        self._guard.admit_change()
+        await self._write(group_id, ConfigureGroup(group_id, dict(changes), is_whole), Done)
+
+    def check_configuration(
+        self, group_id: str, changes: Mapping[str, str | None], *, is_whole: bool = False
+    ) -> None:
+        """Raises what `configure` would."""
+        state = self._shard(group_id).current() if self._shards else self._nothing()
+        state.handle(ConfigureGroup(group_id, dict(changes), is_whole), Ticket(0), self._clock.now_ms())
+
+    def settings_of(self, group_id: str) -> dict[str, str]:
+        """What the group has of its own, by our names only."""
+        return dict(self._shard(group_id).current().overrides.get(group_id)) if self._shards else {}
+
+    def lease_settings_of(self, group_id: str) -> dict[str, str]:
+        """Those that cover the settings of the topics it reads."""
+        return lease_settings(self.settings_of(group_id))
+
     # ---------------------------------------------------------------- offsets
 
     async def commit(self, command: CommitOffsets) -> PartitionResults:
@@ -166,20 +278,35 @@ class Groups:
     # ---------------------------------------------------------------- groups
 
     async def describe(self, group_id: str) -> ClassicGroupFacts:
-        facts = await self._facts(group_id)
+        facts = await self.describe_any(group_id)
         if not isinstance(facts, ClassicGroupFacts):
-            raise GroupNotFound(f"{group_id!r} is a consumer group, not a classic one", group=group_id)
+            raise _of_other_kind(facts, GroupType.CLASSIC)
         return facts
 
     async def describe_consumer(self, group_id: str) -> ConsumerGroupFacts:
-        facts = await self._facts(group_id)
+        facts = await self.describe_any(group_id)
         if not isinstance(facts, ConsumerGroupFacts):
-            raise GroupNotFound(f"{group_id!r} is a classic group, not a consumer group", group=group_id)
+            raise _of_other_kind(facts, GroupType.CONSUMER)
+        return facts
+
+    async def describe_share(self, group_id: str) -> ShareGroupFacts:
+        facts = await self.describe_any(group_id)
+        if not isinstance(facts, ShareGroupFacts):
+            raise _of_other_kind(facts, GroupType.SHARE)
         return facts
 
     async def delete(self, group_id: str) -> None:
         self._guard.admit_relief()
+        if self._shards:
+            await self._forget_positions(group_id)
         await self._ask(group_id, DeleteGroup(group_id), Done)
+
+    async def _forget_positions(self, group_id: str) -> None:
+        """Before the group: if it ends in between, it is deleted by asking again and not mistaken for a new one."""
+        state = self._shard(group_id).current()
+        if group_id in state.shares and not state.has_members(group_id):
+            for callback in self._when_deleted:
+                await callback(group_id)
 
     async def list(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupSummary]:
         """By name; only those in one of the states and of one of the types, if any are given."""
@@ -191,7 +318,8 @@ class Groups:
             found += summaries(shard.state, states, types)
         return sorted(found, key=lambda group: group.group_id)
 
-    async def _facts(self, group_id: str) -> GroupFacts:
+    async def describe_any(self, group_id: str) -> GroupFacts:
+        """Of whatever kind it is."""
         self._guard.admit_read()
         if not self._shards:
             return describe(self._nothing(), group_id)
@@ -209,7 +337,15 @@ class Groups:
                 return
             logs = await self._internal_topics.logs(OFFSETS_TOPIC, GroupCodec())
             shards = [
-                OwnedGroups(log, self._nothing, self._clock, self._metrics, self._spawn, self._timer.watch)
+                OwnedGroups(
+                    log,
+                    self._nothing,
+                    self._clock,
+                    self._metrics,
+                    self._spawn,
+                    self._timer.watch,
+                    self._tell_watchers,
+                )
                 for log in logs
             ]
             for index, shard in enumerate(shards):
@@ -275,3 +411,16 @@ def _expect(reply: Reply, kind: type[R]) -> R:
     if not isinstance(reply, kind):
         raise InvariantViolation(f"{kind.__name__} was expected and {reply} came")
     return reply
+
+
+def _of_other_kind(facts: GroupFacts, wanted: GroupType) -> GroupNotFound:
+    match facts:
+        case ClassicGroupFacts():
+            kind = GroupType.CLASSIC
+        case ConsumerGroupFacts():
+            kind = GroupType.CONSUMER
+        case ShareGroupFacts():
+            kind = GroupType.SHARE
+        case _:
+            assert_never(facts)
+    return GroupNotFound(f"{facts.group_id!r} is a {kind} group, not a {wanted} group", group=facts.group_id)

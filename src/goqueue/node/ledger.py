@@ -39,7 +39,7 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         self.source = source
         self.filling = asyncio.Lock()
         self._home = home
-        self._postings = postings
+        self.postings = postings
         self._feeds: dict[int, Feed] = {}
         self._watchers: dict[
             asyncio.Future[None], bool
@@ -69,7 +69,7 @@ class OwnedLedger(OwnedState[Ledger, Event]):
     def feed(self, window: Window) -> Feed:
         feed = self._feeds.get(window.number)
         if feed is None:
-            feed = self._feeds[window.number] = Feed(self.source, self._postings)
+            feed = self._feeds[window.number] = Feed(self.source, self.postings)
         feed.move_to(window.cursors)
         return feed
 

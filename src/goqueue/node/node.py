@@ -13,26 +13,36 @@ from goqueue.node.companions import Companions
 from goqueue.node.config import NodeConfig
 from goqueue.node.describe import Describer
 from goqueue.node.disk_watch import DiskWatch
-from goqueue.node.feed import NoPostings
 from goqueue.node.fetch import Fetcher
+from goqueue.node.group_offsets import GroupOffsets
+from goqueue.node.group_views import GroupViews
 from goqueue.node.groups import Groups
 from goqueue.node.guard import Guard, NodeState
 from goqueue.node.housekeeping import Housekeeping
 from goqueue.node.ids import Ids, RandomIds
 from goqueue.node.internal_topics import InternalTopics
 from goqueue.node.ledgers import Ledgers
+from goqueue.node.members import Members
 from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
 from goqueue.node.opening import PartitionOpener
+from goqueue.node.partition import Partition
 from goqueue.node.policies import TopicPolicies
 from goqueue.node.positions import Positions
+from goqueue.node.postings import LanePostings
 from goqueue.node.producers import Producers
 from goqueue.node.publish import Publisher
 from goqueue.node.queue import Queue
+from goqueue.node.queue_members import QueueMembers
 from goqueue.node.queue_metrics import QueueMetrics
 from goqueue.node.read import Reader
+from goqueue.node.rebalances import Rebalances
 from goqueue.node.receipt_key import ReceiptKey
 from goqueue.node.requests import Health
+from goqueue.node.share import Share
+from goqueue.node.share_offsets import ShareOffsets
+from goqueue.node.stream_members import StreamMembers
+from goqueue.node.stream_polling import StreamPolling
 from goqueue.node.threads import Threads
 from goqueue.node.topic_table import TopicTable
 from goqueue.node.topics import Topics
@@ -44,6 +54,7 @@ logger = logging.getLogger(__name__)
 class Node:
     def __init__(self, config: NodeConfig, disk: Disk, clock: Clock, ids: Ids | None = None) -> None:
         self.config = config
+        self.clock = clock
         self.metrics = Metrics()
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = Threads(config.log.io_thread_count)
@@ -83,7 +94,10 @@ class Node:
         self.positions = Positions(self._table, self._guard)
         self.describer = Describer(self._table, self._guard, disk, self._threads)
         self.reader = Reader(self._table, self._guard, self.metrics, self._threads)
-        self.queue = self._make_queue(clock, ReceiptKey(self._metadata, changes, ids))
+        key = ReceiptKey(self._metadata, changes, ids)
+        self.queue, self.share, self.share_offsets = self._make_queue(clock, key)
+        self.members, self.group_offsets, self.rebalances = self._make_members()
+        self.group_views = GroupViews(self.groups)
         self._started_at = 0.0
         self.failed: asyncio.Event = asyncio.Event()  # see `fail`
 
@@ -97,23 +111,44 @@ class Node:
         )
         return groups, transactions
 
-    def _make_queue(self, clock: Clock, key: ReceiptKey) -> Queue:
+    def _make_queue(self, clock: Clock, key: ReceiptKey) -> tuple[Queue, Share, ShareOffsets]:
         companions = Companions(self._disk, self._opener, self._table, self._threads)
-        ledgers = Ledgers(companions, self._table, clock, lambda _: NoPostings())
-        policies = TopicPolicies(self._table, lambda _: {}, lambda *_: None)
+        ledgers = Ledgers(companions, self._table, clock, self._postings_of)
+        policies = TopicPolicies(self._table, self.groups.lease_settings_of, lambda *_: None)
+        table, guard, metrics = self._table, self._guard, QueueMetrics(self.metrics.registry)
         queue = Queue(
             self.config.queue,
             ledgers,
-            self._table,
-            self._guard,
-            QueueMetrics(self.metrics.registry),
+            table,
+            guard,
+            metrics,
             clock,
             key.receipts,
             policies,
             lambda _: None,
         )
         self.topics.when_deleted(queue.topic_deleted)
-        return queue
+        self.groups.when_group_deleted(queue.forget)
+        share = Share(queue, ledgers, table, guard, metrics, clock, policies, self.groups, self._spawn)
+        self.groups.when_member_left(share.member_left)
+        return queue, share, ShareOffsets(queue, ledgers, table, guard, self.groups)
+
+    def _postings_of(self, partition: Partition) -> LanePostings:
+        return LanePostings(partition, self._disk, self._threads, self._spawn)
+
+    def _make_members(self) -> tuple[Members, GroupOffsets, Rebalances]:
+        groups, table, guard, config = self.groups, self._table, self._guard, self.config
+        streams = StreamMembers(groups, config.groups)
+        self.topics.when_deleted(streams.topic_deleted)
+        polling = StreamPolling(streams, self.reader, table, guard, self.metrics)
+        queues = QueueMembers(groups, self.queue, table)
+        return (
+            Members(groups, streams, polling, queues, table, config.limits),
+            GroupOffsets(groups, self.queue, table, self.positions),
+            Rebalances(
+                self.metrics.registry, groups, revocation_ms_max=config.groups.consumer_rebalance_ms_max
+            ),
+        )
 
     async def start(self) -> None:
         """Recover everything and take requests."""
@@ -144,6 +179,7 @@ class Node:
             partition.wake()
         self.groups.release()
         self.queue.release()
+        self.members.release()
 
     async def stop(self) -> None:
         """Make everything durable and end. Call `drain` first and stop the listeners."""

@@ -150,6 +150,7 @@ class Partition:
         self.rewriting = (
             asyncio.Lock()
         )  # held while a thread rewrites files, which must stay until it is done
+        self.indexing = asyncio.Lock()  # the same, for the lists of the lanes
         self.damage = damage
         self.is_led = False
         self.is_deleted = False
@@ -173,21 +174,31 @@ class Partition:
 
     def append(self, batch: bytes, header: BatchHeader, *, now_ms: int) -> Stored:
         """Put a validated batch into the log, once. Call `lead` first."""
-        self._refuse_if_deleted()
-        if header.producer_id != NO_PRODUCER:
-            producer = Producer(header.producer_id, header.producer_epoch, header.base_sequence)
-            verdict = self._producers.table.decide(
-                producer, header.record_count, is_transactional=header.is_transactional
-            )
-            if isinstance(verdict, Duplicate):
-                end = verdict.base_offset + header.record_count
-                if self.log.failure is not None and end > self.log.durable_end:
-                    raise PartitionOffline(
-                        f"{self.log.folder} takes no writes: {self.log.failure}", folder=self.log.folder
-                    )
-                self._metrics.duplicate_batches.inc()
-                return Stored(verdict.base_offset, end, is_duplicate=True)
+        known = self.find(header)
+        if known is not None:
+            self._metrics.duplicate_batches.inc()
+            return known
         return self._write(batch, header, now_ms)
+
+    def find(self, header: BatchHeader) -> Stored | None:
+        """Where a batch is that its producer sent before; raises where the producer may not send it now."""
+        self._refuse_if_deleted()
+        if header.producer_id == NO_PRODUCER:
+            return None
+        producer = Producer(header.producer_id, header.producer_epoch, header.base_sequence)
+        # A batch of which records were taken has fewer than it has offsets, and its sequences are those of all.
+        offset_count = header.last_offset_delta + 1
+        verdict = self._producers.table.decide(
+            producer, offset_count, is_transactional=header.is_transactional
+        )
+        if not isinstance(verdict, Duplicate):
+            return None
+        end = verdict.base_offset + offset_count
+        if self.log.failure is not None and end > self.log.durable_end:
+            raise PartitionOffline(
+                f"{self.log.folder} takes no writes: {self.log.failure}", folder=self.log.folder
+            )
+        return Stored(verdict.base_offset, end, is_duplicate=True)
 
     def append_marker(
         self,
@@ -248,6 +259,11 @@ class Partition:
 
     def producers(self) -> list[ProducerFacts]:
         return [_facts(entry) for entry in self._producers.table.entries()]
+
+    def newest_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """Of what the producer has written here; None where nothing is known of it."""
+        entry = self._producers.table.entry(producer_id)
+        return None if entry is None or entry.epoch != epoch else entry.last_sequence
 
     def open_transactions(self) -> list[ProducerFacts]:
         """The producers with an open transaction, the oldest first."""
@@ -364,7 +380,7 @@ class Partition:
     async def close(self) -> None:
         """Wait until no thread works on the files, then let go of them: the disk gets no space back from a deleted file
         that is still open. Call `retire` first."""
-        async with self.rewriting:
+        async with self.rewriting, self.indexing:
             await self.commit.idle()
         for segment in self.log.segments:
             segment.release()

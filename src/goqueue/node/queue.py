@@ -36,6 +36,7 @@ from goqueue.model.errors import (
 from goqueue.node.clock import Clock
 from goqueue.node.config import QueueConfig
 from goqueue.node.guard import Guard
+from goqueue.node.lane_stats import WindowLanes, window_lanes
 from goqueue.node.ledger import OwnedLedger
 from goqueue.node.ledgers import Ledgers, Place
 from goqueue.node.polling import Policies, Poll, Polling
@@ -186,7 +187,7 @@ class Queue:
                     answers[at] = error
                 continue
             touched.append(ledger)
-            self._follow_up(ledger, decision)
+            self.follow_up(ledger, decision)
             for (at, claim), reply in zip(claimed, decision.reply, strict=True):
                 answers[at] = answer(ledger, window, claim, reply)
         for ledger in touched:
@@ -229,7 +230,7 @@ class Queue:
     def _policy(self, ledger: OwnedLedger, window: Window) -> LeasePolicy:
         return self._policies.policy(ledger.source.topic, ledger.source.index, window.group_id)
 
-    def _follow_up(self, ledger: OwnedLedger, decision: Decision[R]) -> None:
+    def follow_up(self, ledger: OwnedLedger, decision: Decision[R]) -> None:
         self.timer.watch(ledger)
         if any(isinstance(event, Moving) for event in decision.events):
             self._when_moving(ledger)
@@ -250,7 +251,7 @@ class Queue:
                     now_ms=self._clock.now_ms(),
                 )
                 ledger.carry_out(decision.events)
-                self._follow_up(ledger, decision)
+                self.follow_up(ledger, decision)
                 await ledger.settled()
 
     async def seek(self, group_id: str, topic: str, partition: int, offset: int) -> None:
@@ -291,6 +292,21 @@ class Queue:
             raise GroupNotFound(f"group {group_id!r} has read nothing as a queue", group=group_id)
         return sorted(found, key=lambda one: (one.group, one.topic, one.partition))
 
+    async def lanes(
+        self, *, group_id: str | None = None, topic: str | None = None, limit: int, skip: int = 0
+    ) -> tuple[list[WindowLanes], int]:
+        """How lanes stand, some of all that match; and how many that is."""
+        found = [
+            (window.group_id, ledger.source.topic, ledger.source.index, ledger, window)
+            for ledger in self._ledgers.all()
+            for window in ledger.state.windows.values()
+            if group_id in (None, window.group_id) and topic in (None, ledger.source.topic)
+        ]
+        found.sort(key=lambda one: one[:3])
+        now_ms = self._clock.now_ms()
+        shown = found[skip : skip + limit]
+        return [await window_lanes(ledger, window, now_ms) for *_, ledger, window in shown], len(found)
+
     async def topic_deleted(self, topic: str) -> None:
         self._ledgers.forget(topic)
 
@@ -316,7 +332,7 @@ class Queue:
             return
         if decision.events:
             self._metrics.note(decision.events)
-            self._follow_up(ledger, decision)
+            self.follow_up(ledger, decision)
 
 
 def _finished(

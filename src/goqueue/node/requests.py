@@ -18,11 +18,13 @@ class NewMessage(Struct, frozen=True, gc=False):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of one message: where it is stored, or why it is not."""
+    """What became of one message: where it is stored, or why it is not. With `deliver_at_ms` it waits, and the offset is
+    its id among the delayed messages of the partition."""
 
     partition: int | None
     offset: int | None
     error: GoQueueError | None = None
+    deliver_at_ms: int | None = None
 
 
 class Isolation(StrEnum):

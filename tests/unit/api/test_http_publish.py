@@ -53,12 +53,16 @@ def encoded(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
+def stored(partition: int, offset: int) -> Json:
+    return {"partition": partition, "offset": offset, "priority": 2, "delayed": False}
+
+
 def test_stored_messages_answer_their_partition_and_offset() -> None:
     async def main(client: Client, node: Node) -> None:
         body = {"messages": [{"value": "a", "partition": 2}, {"value": "b", "partition": 2}]}
         response = await client.post(TARGET, body)
         assert response.status == 200
-        assert response.json() == {"results": [{"partition": 2, "offset": 0}, {"partition": 2, "offset": 1}]}
+        assert response.json() == {"results": [stored(2, 0), stored(2, 1)]}
 
     with_api(main)
 
@@ -133,7 +137,7 @@ def test_a_repeated_sequence_answers_the_original_offset() -> None:
         body = {"messages": [{"value": "v", "partition": 0}], "sequence": 0, **identity}
         first = await client.post(TARGET, body)
         again = await client.post(TARGET, body)
-        assert first.json() == again.json() == {"results": [{"partition": 0, "offset": 0}]}
+        assert first.json() == again.json() == {"results": [stored(0, 0)]}
         gap = await client.post(TARGET, body | {"sequence": 5})
         assert (gap.status, gap.json()["code"]) == (409, "OUT_OF_ORDER_SEQUENCE")
         assert gap.json()["results"][0]["code"] == "OUT_OF_ORDER_SEQUENCE"
@@ -162,10 +166,10 @@ def test_some_failures_are_207_with_a_result_for_each() -> None:
             TARGET, {"messages": [{"value": "a", "partition": 9}, {"value": "b", "partition": 0}]}
         )
         assert response.status == 207
-        failed, stored = response.json()["results"]
+        failed, good = response.json()["results"]
         assert failed.pop("error").startswith("topic 'orders' has no partition 9")
         assert failed == {"partition": 9, "offset": None, "code": "PARTITION_NOT_FOUND"}
-        assert stored == {"partition": 0, "offset": 0}
+        assert good == stored(0, 0)
 
     with_api(main)
 
@@ -194,7 +198,7 @@ def test_when_all_fail_the_status_is_the_first_errors() -> None:
         ({"messages": [{"value": "a", "value_base64": "YQ=="}]}, "both value and value_base64"),
         ({"messages": [{"value": None, "value_base64": "YQ=="}]}, "both value and value_base64"),
         ({"messages": [{"value": "a", "key": None, "key_base64": "YQ=="}]}, "key and key_base64"),
-        ({"messages": [{"value": "a", "delay": "5s"}]}, "`delay`"),
+        ({"messages": [{"value": "a", "delays": "5s"}]}, "`delays`"),
         ({"messages": [{"value": "a"}], "ack": "all"}, "`ack`"),
         ({"messages": [{"value": 5}]}, "$.messages[0].value"),
         ({"messages": [{"value_base64": "Y"}]}, "$.messages[0].value_base64"),

@@ -39,7 +39,7 @@ def test_messages_are_read_with_everything_they_have() -> None:
         body = (await client.get(TARGET)).json()
         (message,) = body.pop("messages")
         assert datetime.fromisoformat(message.pop("timestamp")).tzinfo is UTC
-        assert message == {"offset": 0, "key": "k", "value": "größe", "headers": {"h": "1"}}
+        assert message == {"offset": 0, "key": "k", "value": "größe", "headers": {"h": "1"}, "priority": 2}
         assert body == {"next_offset": 1, "high_watermark": 1, "last_stable_offset": 1}
 
     with_api(main)

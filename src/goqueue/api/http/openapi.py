@@ -17,6 +17,7 @@ from goqueue import __version__
 from goqueue.api.http.asgi import JSON
 from goqueue.api.http.call import NoBody
 from goqueue.api.http.publish_body import Message, Publish
+from goqueue.api.http.queue_schema import message_fields, queue_rules
 from goqueue.api.http.read import PARTITION_MAX
 from goqueue.api.http.read_body import ReadParameters, StoredMessage
 from goqueue.api.http.route import AnyRoute
@@ -27,7 +28,7 @@ from goqueue.api.http.setting_schema import (
     Schema,
     number_pattern,
 )
-from goqueue.api.http.topic_bodies import NAME_PATTERN, NewPartitionCount, NewTopic, TopicChanges
+from goqueue.api.http.topic_bodies import LONG_MAX, NAME_PATTERN, NewPartitionCount, NewTopic, TopicChanges
 from goqueue.model.codes import WIRE, Code
 from goqueue.model.names import NAME_LENGTH_MAX
 from goqueue.node.config import NodeConfig
@@ -40,6 +41,7 @@ _DESCRIPTION = (
 _PATH_SCHEMAS: Mapping[str, Schema] = {
     "topic": {"type": "string", "pattern": NAME_PATTERN, "minLength": 1, "maxLength": NAME_LENGTH_MAX},
     "partition": {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX},
+    "offset": {"type": "integer", "minimum": 0, "maximum": LONG_MAX},
 }
 
 
@@ -147,17 +149,19 @@ def _rules(config: NodeConfig) -> Mapping[type[Struct], Schema]:
             "dependentRequired": {name: [other for other in producer if other != name] for name in producer},
         },
         Message: {
+            "properties": message_fields(config),
             "oneOf": [{"required": ["value"]}, {"required": ["value_base64"]}],
-            "not": {"required": ["key", "key_base64"]},
+            "not": {"anyOf": [{"required": ["key", "key_base64"]}, {"required": ["delay", "deliverAt"]}]},
         },
         StoredMessage: {
-            "required": ["offset", "timestamp", "headers"],
+            "required": ["offset", "timestamp", "headers", "priority"],
             "allOf": [
                 {"oneOf": [{"required": [name]}, {"required": [f"{name}_base64"]}]}
                 for name in ("key", "value")
             ],
         },
         ReadParameters: {"properties": {"wait": {"pattern": _wait_pattern(limits.wait_ms_max)}}},
+        **queue_rules(config),
     }
 
 

@@ -5,25 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from goqueue.api.http.asgi import Event, Receive, Send, read_body, send_json
 from goqueue.api.http.errors import ENCODER, Details, error_body
+from goqueue.api.http.message_headers import priority_of
 from goqueue.api.http.publish_body import read_publish
 from goqueue.api.http.query import NoQuery, read_query
+from goqueue.api.http.topic_bodies import Instant
 from goqueue.model.codes import Code
+from goqueue.model.duration import format_instant
 from goqueue.model.errors import GoQueueError
+from goqueue.model.priority import LANE_COUNT, NORMAL
 from goqueue.node.node import Node
-from goqueue.node.requests import Outcome
+from goqueue.node.requests import NewMessage, Outcome
 
 _MULTI_STATUS = 207
 
 
 class Result(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """Where a message is stored; or `error` and `code`, which say why it is not."""
+    """Where a message is stored; or `error` and `code`, which say why it is not. A delayed message is not in its
+    partition yet: its offset is its place in `/topics/{topic}/delayed`."""
 
     partition: Annotated[int, Meta(ge=0)] | None
     offset: Annotated[int, Meta(ge=0)] | None
+    priority: Annotated[int, Meta(ge=0, lt=LANE_COUNT)] | UnsetType = UNSET
+    delayed: bool | UnsetType = UNSET
+    deliver_at: Instant | UnsetType = field(default=UNSET, name="deliverAt")
     error: str | UnsetType = UNSET
     code: Code | UnsetType = UNSET
 
@@ -48,27 +56,45 @@ async def publish(node: Node, path: Mapping[str, str], scope: Event, receive: Re
     if scope["query_string"]:
         read_query(scope["query_string"], NoQuery)
     body = await read_body(scope, receive, node.config.limits.request_bytes_max)
-    messages, acks, producer = read_publish(body)
-    outcomes = await node.publisher.publish(path["topic"], messages, acks=acks, producer=producer)
-    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-    if errors:
-        await _send_errors(send, outcomes, errors)
-    else:
-        results = [Result(outcome.partition, outcome.offset) for outcome in outcomes]
-        await send_json(send, 200, ENCODER.encode(Published(results)))
-
-
-async def _send_errors(send: Send, outcomes: list[Outcome], errors: list[GoQueueError]) -> None:
-    results = [_result(outcome) for outcome in outcomes]
-    if len(errors) < len(outcomes):
-        await send_json(send, _MULTI_STATUS, ENCODER.encode(Published(results)))
+    request = read_publish(body, node.clock.now_ms())
+    stored: list[Outcome] = []
+    if request.messages:
+        stored = await node.publisher.publish(
+            path["topic"], request.messages, acks=request.acks, producer=request.producer
+        )
+    errors = [outcome.error for outcome in stored if outcome.error is not None]
+    results = [_result(message, outcome) for message, outcome in zip(request.messages, stored, strict=True)]
+    if request.refused:
+        errors = [*request.refused.values(), *errors]
+        results = _with_refused(node, results, request.refused)
+    if len(errors) < len(results):
+        status = _MULTI_STATUS if errors else 200
+        await send_json(send, status, ENCODER.encode(Published(results)))
         return
     first = error_body(errors[0])
-    body = PublishError(first.error, first.code, first.status, first.details, results)
-    await send_json(send, first.status, ENCODER.encode(body))
+    answer = PublishError(first.error, first.code, first.status, first.details, results)
+    await send_json(send, first.status, ENCODER.encode(answer))
 
 
-def _result(outcome: Outcome) -> Result:
-    if outcome.error is None:
-        return Result(outcome.partition, outcome.offset)
-    return Result(outcome.partition, None, outcome.error.sentence, outcome.error.code)
+def _with_refused(node: Node, results: list[Result], refused: Mapping[int, GoQueueError]) -> list[Result]:
+    """All results, in order: those of messages that never reached the publisher among the others."""
+    others = iter(results)
+    merged: list[Result] = []
+    for at in range(len(results) + len(refused)):
+        error = refused.get(at)
+        if error is None:
+            merged.append(next(others))
+        else:
+            node.metrics.refused_messages.labels(error.code.value).inc()
+            merged.append(Result(None, None, error=error.sentence, code=error.code))
+    return merged
+
+
+def _result(message: NewMessage, outcome: Outcome) -> Result:
+    if outcome.error is not None:
+        return Result(outcome.partition, None, error=outcome.error.sentence, code=outcome.error.code)
+    headers = message.record.headers
+    priority = priority_of(headers) if headers else NORMAL
+    if outcome.deliver_at_ms is None:
+        return Result(outcome.partition, outcome.offset, priority, False)
+    return Result(outcome.partition, outcome.offset, priority, True, format_instant(outcome.deliver_at_ms))

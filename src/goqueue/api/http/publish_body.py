@@ -6,15 +6,24 @@ decoder refuses anything else at the first message that has more; then the full 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from goqueue.api.http.decoding import decode
+from goqueue.api.http.message_headers import (
+    DelayField,
+    InstantField,
+    PriorityField,
+    TraceField,
+    due_ms,
+    priority_headers,
+    trace_headers,
+)
 from goqueue.model.acks import Acks
-from goqueue.model.errors import InvalidRequest
+from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.record import Header, NewRecord, Producer
 from goqueue.node.requests import NewMessage
 
@@ -42,6 +51,21 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     headers: dict[str, str | list[str | None] | None] = {}
     headers_base64: dict[str, Base64 | list[Base64 | None] | None] = {}
     partition: PartitionIndex | None = None
+    delay: Annotated[DelayField, Meta(description="How long nobody gets the message.")] | UnsetType = UNSET
+    deliver_at: (
+        Annotated[
+            InstantField, Meta(description="Until when nobody gets it. An instant in the past is at once.")
+        ]
+        | UnsetType
+    ) = field(default=UNSET, name="deliverAt")
+    priority: (
+        Annotated[
+            PriorityField,
+            Meta(description="critical (0), high (1), normal (2), low (3) or background (4)."),
+        ]
+        | UnsetType
+    ) = UNSET
+    traceparent: Annotated[TraceField, Meta(description="Of W3C's trace context.")] | UnsetType = UNSET
 
 
 class _Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,12 +99,21 @@ _plain_decoder = msgspec.json.Decoder(PlainPublish)
 _decoder = msgspec.json.Decoder(Publish)
 
 
-def read_publish(body: bytes) -> tuple[Sequence[NewMessage], Acks, Producer | None]:
+class PublishRequest(NamedTuple):
+    """`refused` has the messages with which something is wrong by themselves, by their place in the request."""
+
+    messages: Sequence[NewMessage]
+    acks: Acks
+    producer: Producer | None
+    refused: Mapping[int, GoQueueError] = {}
+
+
+def read_publish(body: bytes, now_ms: int) -> PublishRequest:
     """The request's messages, in order, and how they are to be stored."""
     try:
         plain = _plain_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _read_full(body)
+        return _read_full(body, now_ms)
     messages = [
         NewMessage(
             NewRecord(None if message.key is None else message.key.encode(), message.value.encode()),
@@ -88,21 +121,27 @@ def read_publish(body: bytes) -> tuple[Sequence[NewMessage], Acks, Producer | No
         )
         for message in plain.messages
     ]
-    return messages, plain.acks, _producer(plain)
+    return PublishRequest(messages, plain.acks, _producer(plain))
 
 
-def _read_full(body: bytes) -> tuple[Sequence[NewMessage], Acks, Producer | None]:
+def _read_full(body: bytes, now_ms: int) -> PublishRequest:
     request = decode(_decoder, body)
-    messages = [
-        NewMessage(
-            NewRecord(
-                _key(message, at), _value(message, at), _headers(message) if _has_headers(message) else ()
-            ),
-            message.partition,
-        )
-        for at, message in enumerate(request.messages)
-    ]
-    return messages, request.acks, _producer(request)
+    messages: list[NewMessage] = []
+    refused: dict[int, GoQueueError] = {}
+    for at, message in enumerate(request.messages):
+        key, value = _key(message, at), _value(message, at)
+        headers = _headers(message)
+        try:
+            more = priority_headers(message.priority, headers) + trace_headers(message.traceparent, headers)
+            at_ms = due_ms(message.delay, message.deliver_at, headers, now_ms)
+            record = NewRecord(key, value, (*headers, *more))
+            messages.append(NewMessage(record, message.partition, at_ms))
+        except GoQueueError as error:
+            refused[at] = error
+    producer = _producer(request)
+    if producer is not None and refused:
+        raise next(iter(refused.values()))  # its sequence counts all messages, or none
+    return PublishRequest(messages, request.acks, producer, refused)
 
 
 def _producer(request: _Options) -> Producer | None:
@@ -134,11 +173,7 @@ def _value(message: Message, at: int) -> bytes | None:
     return message.value.encode() if isinstance(message.value, str) else None
 
 
-def _has_headers(message: Message) -> bool:
-    return bool(message.headers or message.headers_base64)
-
-
-def _headers(message: Message) -> tuple[Header, ...]:
+def _headers(message: Message) -> list[Header]:
     headers: list[Header] = []
     for name, texts in message.headers.items():
         for text in texts if isinstance(texts, list) else (texts,):
@@ -146,4 +181,4 @@ def _headers(message: Message) -> tuple[Header, ...]:
     for name, contents in message.headers_base64.items():
         for content in contents if isinstance(contents, list) else (contents,):
             headers.append((name, content))
-    return tuple(headers)
+    return headers

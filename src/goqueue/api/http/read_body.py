@@ -8,10 +8,12 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from goqueue.api.http.message_headers import priority_of
 from goqueue.api.http.query import read_query
 from goqueue.api.http.topic_bodies import LONG_MAX, Count
 from goqueue.model.duration import format_instant, parse_duration_ms, parse_instant_ms
 from goqueue.model.errors import InvalidRequest
+from goqueue.model.priority import LANE_COUNT, NORMAL
 from goqueue.model.record import Header, StoredRecord
 from goqueue.node.requests import Isolation, ReadQuery, ReadResult
 
@@ -69,6 +71,7 @@ class StoredMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     key: str | UnsetType | None
     value: str | UnsetType | None
     headers: dict[str, _Text]
+    priority: Annotated[int, Meta(ge=0, lt=LANE_COUNT)] = NORMAL
     key_base64: bytes | UnsetType = UNSET
     value_base64: bytes | UnsetType = UNSET
     headers_base64: dict[str, bytes | list[bytes | None] | None] | UnsetType = UNSET
@@ -110,6 +113,7 @@ def messages_body(result: ReadResult) -> Messages:
                 None if record.key is None else record.key.decode(),
                 None if record.value is None else record.value.decode(),
                 _texts(record.headers) if record.headers else _NO_HEADERS,
+                priority_of(record.headers) if record.headers else NORMAL,
             )
             for record in result.records
         ]
@@ -131,6 +135,7 @@ def _any_message(record: StoredRecord) -> StoredMessage:
         key,
         value,
         _texts(tuple(header for header in record.headers if header[0] not in binary)),
+        priority_of(record.headers),
         key_base64,
         value_base64,
         _contents(tuple(header for header in record.headers if header[0] in binary)) if binary else UNSET,

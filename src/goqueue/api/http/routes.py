@@ -15,6 +15,7 @@ from goqueue.api.http import (
 from goqueue.api.http.call import NoBody
 from goqueue.api.http.producers import InitProducer, ProducerIdentity, init_producer
 from goqueue.api.http.query import NoQuery
+from goqueue.api.http.queue_routes import QUEUE_ROUTES
 from goqueue.api.http.route import AnyRoute, Direct, Route
 from goqueue.model.codes import Code
 
@@ -188,6 +189,8 @@ PUBLISH: AnyRoute = Route(
         *_NAMED,
         Code.PARTITION_NOT_FOUND,
         Code.MESSAGE_TOO_LARGE,
+        Code.INVALID_DELAY,
+        Code.INVALID_PRIORITY,
         Code.OUT_OF_ORDER_SEQUENCE,
         Code.NOT_ENOUGH_REPLICAS,
         Code.PRODUCER_FENCED,
@@ -226,6 +229,6 @@ _PRODUCERS: AnyRoute = Route(
     errors=(*_BODY, *_CHANGE),
 )
 
-ROUTES: tuple[AnyRoute, ...] = (*_SYSTEM, *_TOPICS, PUBLISH, READ, _PRODUCERS)
+ROUTES: tuple[AnyRoute, ...] = (*_SYSTEM, *_TOPICS, PUBLISH, READ, _PRODUCERS, *QUEUE_ROUTES)
 # What any route may answer: a query that is wrong, a bug, a broker that starts, drains or is full of connections.
 COMMON_ERRORS = (Code.INVALID_REQUEST, Code.INTERNAL, Code.NOT_READY)

@@ -16,6 +16,9 @@ from goqueue.api.kafka.metadata import MetadataApi
 from goqueue.api.kafka.offsets import OffsetsApi
 from goqueue.api.kafka.produce import ProduceApi
 from goqueue.api.kafka.server import KafkaServer
+from goqueue.api.kafka.share_fetch import ShareFetchApi
+from goqueue.api.kafka.share_groups import ShareGroupsApi
+from goqueue.api.kafka.share_offsets import ShareOffsetsApi
 from goqueue.api.kafka.topic_admin import TopicAdminApi
 from goqueue.api.kafka.transaction_admin import TransactionAdminApi
 from goqueue.api.kafka.transactions import TransactionsApi
@@ -63,6 +66,9 @@ def served_apis(context: Context) -> list[Api]:
         GroupOffsetsApi(context),
         GroupAdminApi(context),
         ConsumerGroupsApi(context),
+        ShareGroupsApi(context),
+        ShareFetchApi(context),
+        ShareOffsetsApi(context),
         TransactionsApi(context),
         TransactionAdminApi(context),
         TopicAdminApi(context),

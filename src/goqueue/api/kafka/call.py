@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 # The message that a handler answers with: one of the classes of `goqueue.api.kafka.schema`, made at run time.
 Message = Any
+
+
+class Closing:
+    """What is to be done when a client's connection ends."""
+
+    def __init__(self) -> None:
+        self._steps: dict[Hashable, Callable[[], None]] = {}
+
+    def add(self, key: Hashable, step: Callable[[], None]) -> None:
+        self._steps[key] = step
+
+    def drop(self, key: Hashable) -> None:
+        self._steps.pop(key, None)
+
+    def run(self) -> None:
+        steps, self._steps = self._steps, {}
+        for step in steps.values():
+            step()
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +35,7 @@ class Call:
     correlation_id: int
     client_id: str
     client_host: str
+    closing: Closing = field(default_factory=Closing)  # of the connection that it came by
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Settings as Kafka's tools see them: the value in force, where it comes from, and what it covers.
 
 A topic's setting covers the node's default, which covers the product's. To Kafka the two defaults are settings of the
-broker and have names of their own there.
+broker and have names of their own there. A group's setting covers those of the topics it reads, each of which may differ; what
+is shown beneath it is the node's default.
 """
 
 from __future__ import annotations
@@ -12,6 +13,17 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from goqueue.api.kafka.context import BROKER_ID
+from goqueue.model.group_settings import (
+    ALIASES,
+    GROUP_SETTINGS,
+    SHARE_AUTO_OFFSET_RESET,
+    SHARE_HEARTBEAT,
+    SHARE_ISOLATION,
+    SHARE_SESSION,
+    OffsetReset,
+    ShareIsolation,
+    group_setting,
+)
 from goqueue.model.settings import SETTING_NAMES, SettingType, TopicSettings, as_texts, setting_facts
 from goqueue.node.config import NodeConfig
 from goqueue.node.internal_topics import PARTITION_COUNT
@@ -24,6 +36,7 @@ class Source(IntEnum):
     TOPIC = 1
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Origin(NamedTuple):
@@ -133,6 +146,12 @@ _BROKER_SETTINGS: Mapping[str, _BrokerSetting] = {
     ),
 }
 _ADVERTISED = "advertised.listeners"
+_GROUP_DEFAULTS: Mapping[str, Callable[[NodeConfig], str]] = {
+    SHARE_AUTO_OFFSET_RESET: lambda _: OffsetReset.LATEST.value,
+    SHARE_ISOLATION: lambda _: ShareIsolation.READ_COMMITTED.value,
+    SHARE_HEARTBEAT: lambda config: str(config.groups.share_heartbeat_ms),
+    SHARE_SESSION: lambda config: str(config.groups.share_session_ms),
+}
 
 
 def topic_entries(topic: TopicFacts, defaults: TopicSettings) -> list[ConfigEntry]:
@@ -146,6 +165,31 @@ def topic_entries(topic: TopicFacts, defaults: TopicSettings) -> list[ConfigEntr
             origins = (Origin(name, topic.overrides[name], Source.TOPIC), *origins)
         entries.append(ConfigEntry(name, origins, facts.type, facts.documentation, is_read_only=False))
     return entries
+
+
+def group_entries(overrides: Mapping[str, str], config: NodeConfig) -> list[ConfigEntry]:
+    """Every setting of a queue group, under our names and under Kafka's."""
+    ours = {name: _group_origins(name, overrides, config) for name in GROUP_SETTINGS}
+    theirs = {
+        kafka_name: tuple(Origin(kafka_name, alias.theirs(one.value), one.source) for one in ours[alias.name])
+        for kafka_name, alias in ALIASES.items()
+    }
+    return [
+        ConfigEntry(
+            name, origins, group_setting(name).type, group_setting(name).documentation, is_read_only=False
+        )
+        for name, origins in (ours | theirs).items()
+    ]
+
+
+def _group_origins(name: str, overrides: Mapping[str, str], config: NodeConfig) -> tuple[Origin, ...]:
+    if name in BROKER_NAMES:
+        of_node = as_texts(config.topic_defaults)[name]
+        origins = _broker_origins(BROKER_NAMES[name], of_node, setting_facts(name).default)
+    else:
+        read = _GROUP_DEFAULTS[name]
+        origins = _broker_origins(f"group.{name}", read(config), read(NodeConfig()))
+    return (Origin(name, overrides[name], Source.GROUP), *origins) if name in overrides else origins
 
 
 def broker_entries(config: NodeConfig, *, host: str, port: int) -> list[ConfigEntry]:

@@ -1,18 +1,19 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: the settings of topics, and a look at the broker's."""
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: the settings of topics and of queue groups,
+and a look at the broker's."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call
-from goqueue.api.kafka.config_entries import ConfigEntry, broker_entries, topic_entries
+from goqueue.api.kafka.config_entries import ConfigEntry, broker_entries, group_entries, topic_entries
 from goqueue.api.kafka.context import BROKER_ID, Context, code_of
 from goqueue.api.kafka.error_text import text_of
 from goqueue.api.kafka.schema import responses
-from goqueue.model.errors import GoQueueError, InvalidRequest
+from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidSetting
 from goqueue.model.setting_changes import SettingAction, SettingOp, apply_incremental
 from goqueue.model.settings import SettingType
 from goqueue.node.topics import Edit
@@ -35,6 +36,7 @@ class _Resource(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigsApi:
@@ -78,6 +80,9 @@ class ConfigsApi:
         if _kind(resource) is _Resource.TOPIC:
             topic = self._node.topics.get(resource.resource_name)
             return topic_entries(topic, self._node.config.topic_defaults)
+        if _kind(resource) is _Resource.GROUP:
+            overrides = self._node.groups.settings_of(resource.resource_name)
+            return group_entries(overrides, self._node.config)
         if resource.resource_name == "":  # what is set for all brokers while they run: nothing can be
             return []
         if resource.resource_name != str(BROKER_ID):
@@ -88,27 +93,39 @@ class ConfigsApi:
         return broker_entries(self._node.config, host=self._context.host, port=self._context.port)
 
     async def alter_configs(self, call: Call, request: Any) -> Answer:
-        """All settings of a topic at once: what is not named goes back to its default."""
+        """All settings of a resource at once: what is not named goes back to its default."""
 
-        def edit_of(resource: Any) -> Edit:
+        async def alter(resource: Any) -> None:
             texts = _named_texts(resource.configs)
-            return lambda _: texts
+            if _kind(resource) is _Resource.GROUP:
+                await self._configure(resource, texts, request.validate_only, is_whole=True)
+            else:
+                await self._edit(resource.resource_name, lambda _: texts, request.validate_only)
 
-        errors = await self._alter_each(request, edit_of)
+        errors = await self._alter_each(request, alter)
         return _A.AlterConfigsResponse(responses=_outcomes(_A, request, errors))
 
     async def incremental_alter_configs(self, call: Call, request: Any) -> Answer:
         """Only what is named, step by step."""
         defaults = self._node.config.topic_defaults
 
-        def edit_of(resource: Any) -> Edit:
+        async def alter(resource: Any) -> None:
             steps = [_step(config) for config in resource.configs]
-            return lambda overrides: apply_incremental(overrides, steps, defaults)
+            if _kind(resource) is _Resource.GROUP:
+                await self._configure(resource, _changes(steps), request.validate_only, is_whole=False)
+            else:
+                await self._edit(
+                    resource.resource_name,
+                    lambda overrides: apply_incremental(overrides, steps, defaults),
+                    request.validate_only,
+                )
 
-        errors = await self._alter_each(request, edit_of)
+        errors = await self._alter_each(request, alter)
         return _I.IncrementalAlterConfigsResponse(responses=_outcomes(_I, request, errors))
 
-    async def _alter_each(self, request: Any, edit_of: Callable[[Any], Edit]) -> list[GoQueueError | None]:
+    async def _alter_each(
+        self, request: Any, alter: Callable[[Any], Awaitable[None]]
+    ) -> list[GoQueueError | None]:
         times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         errors: list[GoQueueError | None] = []
         for resource in request.resources:
@@ -118,7 +135,7 @@ class ConfigsApi:
                         f"{resource.resource_name!r} is named twice; each resource may appear once"
                     )
                 _refuse_broker(resource)
-                await self._edit(resource.resource_name, edit_of(resource), request.validate_only)
+                await alter(resource)
                 errors.append(None)
             except GoQueueError as error:
                 errors.append(error)
@@ -130,13 +147,23 @@ class ConfigsApi:
         else:
             await self._node.topics.edit(topic, edit)
 
+    async def _configure(
+        self, resource: Any, changes: Mapping[str, str | None], validate_only: bool, *, is_whole: bool
+    ) -> None:
+        groups, group_id = self._node.groups, resource.resource_name
+        if validate_only:
+            groups.check_configuration(group_id, changes, is_whole=is_whole)
+        else:
+            await groups.configure(group_id, changes, is_whole=is_whole)
+
 
 def _kind(resource: Any) -> _Resource:
     try:
         return _Resource(resource.resource_type)
     except ValueError:
         raise InvalidRequest(
-            f"resource type {resource.resource_type} has no settings here; 2 (topic) and 4 (broker) have",
+            f"resource type {resource.resource_type} has no settings here; 2 (topic), 4 (broker) and "
+            "32 (group) have",
             resource_type=resource.resource_type,
         ) from None
 
@@ -174,6 +201,23 @@ def _step(config: Any) -> SettingOp:
             operation=config.config_operation,
         ) from None
     return SettingOp(config.name, action, config.value)
+
+
+def _changes(steps: Sequence[SettingOp]) -> dict[str, str | None]:
+    """Of a group, which has no lists to add to: what is set, and None for what is taken back."""
+    changes: dict[str, str | None] = {}
+    for step in steps:
+        if step.name in changes:
+            raise InvalidRequest(f"setting {step.name!r} is changed twice in one request", setting=step.name)
+        if step.action not in (SettingAction.SET, SettingAction.DELETE):
+            raise InvalidSetting(
+                f"setting {step.name!r} is no list; it takes SET and DELETE, not {step.action.name}",
+                setting=step.name,
+            )
+        if step.action is SettingAction.SET and step.text is None:
+            raise InvalidRequest(f"setting {step.name!r} needs a value to SET", setting=step.name)
+        changes[step.name] = step.text if step.action is SettingAction.SET else None
+    return changes
 
 
 def _config(entry: ConfigEntry, *, with_synonyms: bool, with_documentation: bool) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from goqueue.api.kafka.assignments import Assignment, assigned, described
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, coordinator_code
 from goqueue.api.kafka.schema import responses
@@ -12,8 +13,6 @@ from goqueue.node.group_requests import ConsumerGroupFacts, ConsumerHeartbeat
 
 _H = responses("consumer_group_heartbeat")
 _D = responses("consumer_group_describe")
-
-Assignment = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class ConsumerGroupsApi:
@@ -54,7 +53,7 @@ class ConsumerGroupsApi:
             member_id=reply.member_id,
             member_epoch=reply.member_epoch,
             heartbeat_interval_ms=reply.heartbeat_interval_ms,
-            assignment=None if reply.assignment is None else self._assignment(reply.assignment),
+            assignment=None if reply.assignment is None else assigned(self._context, _H, reply.assignment),
         )
 
     def _owned(self, topics: Any) -> Assignment | None:
@@ -68,17 +67,6 @@ class ConsumerGroupsApi:
             except GoQueueError:
                 continue
         return tuple(owned)
-
-    def _assignment(self, assignment: Assignment) -> Any:
-        topics: list[Any] = []
-        for name, partitions in assignment:
-            try:
-                topics.append(
-                    _H.TopicPartitions(topic_id=self._context.topic_id(name), partitions=partitions)
-                )
-            except GoQueueError:  # deleted meanwhile; the next heartbeat says so
-                continue
-        return _H.Assignment(topic_partitions=topics)
 
     async def consumer_group_describe(self, call: Call, request: Any) -> Answer:
         return _D.ConsumerGroupDescribeResponse(
@@ -111,20 +99,10 @@ class ConsumerGroupsApi:
                     client_host=member.client_host,
                     subscribed_topic_names=member.subscribed_topics,
                     subscribed_topic_regex=member.subscribed_regex,
-                    assignment=self._described_assignment(member.assigned),
-                    target_assignment=self._described_assignment(member.target),
+                    assignment=described(self._context, _D, member.assigned),
+                    target_assignment=described(self._context, _D, member.target),
                     member_type=1,
                 )
                 for member in facts.members
             ],
         )
-
-    def _described_assignment(self, assignment: Assignment) -> Any:
-        topics: list[Any] = []
-        for name, partitions in assignment:
-            try:
-                id = self._context.topic_id(name)
-            except GoQueueError:
-                continue
-            topics.append(_D.TopicPartitions(topic_id=id, topic_name=name, partitions=partitions))
-        return _D.Assignment(topic_partitions=topics)

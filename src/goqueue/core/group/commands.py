@@ -11,6 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from goqueue.core.group.consumer_events import ConsumerGroupFacts, ConsumerHeartbeat, ConsumerHeartbeatReply
+from goqueue.core.group.share_events import ShareGroupFacts, ShareHeartbeat, ShareHeartbeatReply
 from goqueue.model.errors import GoQueueError
 
 NO_GENERATION = -1
@@ -25,6 +26,7 @@ class GroupType(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
 class GroupState(StrEnum):
@@ -215,6 +217,15 @@ class ForgetTopic(Struct, frozen=True):
     topic: str
 
 
+class ConfigureGroup(Struct, frozen=True):
+    """The settings that the group has of its own, which need not exist yet. None takes one back; if these are the whole,
+    so does leaving it out. Answered with `Done`."""
+
+    group_id: str
+    changes: dict[str, str | None]
+    is_whole: bool = False
+
+
 class Done(Struct, frozen=True):
     pass
 
@@ -246,7 +257,7 @@ class ClassicGroupFacts(Struct, frozen=True):
     members: tuple[MemberFacts, ...]
 
 
-GroupFacts = ClassicGroupFacts | ConsumerGroupFacts
+GroupFacts = ClassicGroupFacts | ConsumerGroupFacts | ShareGroupFacts
 
 Command = (
     JoinGroup
@@ -260,6 +271,17 @@ Command = (
     | DeleteOffsets
     | DeleteGroup
     | ForgetTopic
+    | ConfigureGroup
     | ConsumerHeartbeat
+    | ShareHeartbeat
 )
-Reply = Joined | Synced | Done | Left | PartitionResults | FetchedOffsets | ConsumerHeartbeatReply
+Reply = (
+    Joined
+    | Synced
+    | Done
+    | Left
+    | PartitionResults
+    | FetchedOffsets
+    | ConsumerHeartbeatReply
+    | ShareHeartbeatReply
+)

@@ -18,4 +18,7 @@ class GroupConfig(Struct, frozen=True):
     offset_retention_ms: int = 7 * DAY_MS
     consumer_session_ms: int = 45_000
     consumer_heartbeat_ms: int = 3_000  # Kafka: 5 s; this product promises 3 s
+    share_session_ms: int = 45_000
+    share_heartbeat_ms: int = 3_000
+    share_topic_count_max: int = 1_000  # per member
     consumer_rebalance_ms_max: int = 60_000  # to give up a partition before it is taken

@@ -30,6 +30,7 @@ from goqueue.core.group.consumer_events import (
     ConsumerGroupForgotten,
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
+    ConsumerMemberFacts,
     CurrentRemoved,
     MemberReconciled,
     MemberRemoved,
@@ -47,6 +48,7 @@ from goqueue.model.errors import (
     FencedInstance,
     GroupFull,
     InvalidRequest,
+    InvalidSessionTimeout,
     StaleMemberEpoch,
     UnknownMember,
     UnreleasedInstance,
@@ -67,7 +69,6 @@ class ConsumerGroup:
         self._group_id = group_id
         self._config = config
         self._roster = Roster(group_id, topics)
-        # Volatile:
         # Volatile: after a restart everybody gets the full time again.
         self._sessions = Deadlines[str]()
         self._revocations = Deadlines[str]()
@@ -88,6 +89,7 @@ class ConsumerGroup:
             return self._leave(command)
         if command.subscribed_regex:
             self._roster.subscriptions.check_regex(command.subscribed_regex)
+        self._check_session(command.session_timeout_ms)
         return self._beat(command, now_ms)
 
     def tick(self, now_ms: int) -> list[ConsumerEvent]:
@@ -115,7 +117,7 @@ class ConsumerGroup:
         self._revocations.clear()
         self._refresh_ms = 0
         for member_id in self._roster.members:
-            self._sessions.set(member_id, now_ms + self._config.consumer_session_ms)
+            self._sessions.set(member_id, now_ms + self._session_ms(self._roster.members[member_id]))
             if self._roster.current(member_id).state is MemberState.PENDING_REVOKE:
                 self._await_revocation(self._roster.members[member_id], now_ms)
 
@@ -142,7 +144,28 @@ class ConsumerGroup:
         return [*self._removals(member_ids), ConsumerGroupForgotten(self._group_id)]
 
     def describe(self) -> ConsumerGroupFacts:
+        """What is durable."""
         return self._roster.describe()
+
+    def describe_now(self) -> ConsumerGroupFacts:
+        """With the times that are known until a restart."""
+        facts = self._roster.describe()
+        return msgspec.structs.replace(facts, members=tuple(self._with_times(one) for one in facts.members))
+
+    def member_now(self, member_id: str) -> ConsumerMemberFacts | None:
+        if member_id not in self._roster.members:
+            return None
+        return self._with_times(self._roster.member_facts(member_id))
+
+    def _with_times(self, facts: ConsumerMemberFacts) -> ConsumerMemberFacts:
+        ends_ms = self._sessions.get(facts.member_id)
+        return msgspec.structs.replace(
+            facts,
+            heard_ms=None
+            if ends_ms is None
+            else ends_ms - self._session_ms(self._roster.members[facts.member_id]),
+            revocation_ms=self._revocations.get(facts.member_id),
+        )
 
     def apply(self, event: ConsumerEvent) -> None:
         self._roster.apply(event)
@@ -179,7 +202,7 @@ class ConsumerGroup:
             events.append(current)
             if current.state is MemberState.PENDING_REVOKE:
                 self._await_revocation(member, now_ms)
-        self._sessions.set(member.member_id, now_ms + self._config.consumer_session_ms)
+        self._sessions.set(member.member_id, now_ms + self._session_ms(member))
         return events, self._reply(command, seat, current)
 
     def _reply(
@@ -283,6 +306,17 @@ class ConsumerGroup:
             owned=owned,
             is_held_by_others=lambda partition: self._roster.is_held(partition, beside=partition in revoking),
         )
+
+    def _session_ms(self, member: MemberSubscribed) -> int:
+        return member.session_timeout_ms or self._config.consumer_session_ms
+
+    def _check_session(self, timeout_ms: int | None) -> None:
+        least_ms, most_ms = self._config.session_ms_min, self._config.session_ms_max
+        if timeout_ms is not None and not least_ms <= timeout_ms <= most_ms:
+            raise InvalidSessionTimeout(
+                f"a session of {timeout_ms} ms is not possible; it must be {least_ms} to {most_ms} ms",
+                session_timeout_ms=timeout_ms,
+            )
 
     def _await_revocation(self, member: MemberSubscribed, now_ms: int) -> None:
         wait_ms = min(member.rebalance_timeout_ms, self._config.consumer_rebalance_ms_max)

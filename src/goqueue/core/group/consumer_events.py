@@ -53,6 +53,7 @@ class ConsumerHeartbeat(Struct, frozen=True):
     subscribed_regex: str | None = None  # an empty one ends the subscription by pattern
     assignor: str | None = None
     owned: Assignment | None = None
+    session_timeout_ms: int | None = None  # None = as the broker is configured; Kafka's members cannot say it
 
 
 class ConsumerHeartbeatReply(Struct, frozen=True):
@@ -98,6 +99,7 @@ class MemberSubscribed(Struct, frozen=True):
     topics: tuple[str, ...]  # sorted
     regex: str | None
     assignor: str | None  # its vote
+    session_timeout_ms: int | None = None  # None = as the broker is configured
 
 
 class MemberRemoved(Struct, frozen=True):
@@ -162,6 +164,9 @@ class ConsumerMemberFacts(Struct, frozen=True):
     assigned: Assignment
     revoking: Assignment
     target: Assignment
+    session_timeout_ms: int | None = None
+    heard_ms: int | None = None  # when it was last heard of
+    revocation_ms: int | None = None  # until when it must have given up what it is to give up
 
 
 class ConsumerGroupFacts(Struct, frozen=True):

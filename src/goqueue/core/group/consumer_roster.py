@@ -83,7 +83,27 @@ class Roster:
             epoch=self.group.epoch,
             assignment_epoch=self.group.assignment_epoch,
             assignor=self.subscriptions.assignor(),
-            members=tuple(self._member_facts(member_id) for member_id in sorted(self.members)),
+            members=tuple(self.member_facts(member_id) for member_id in sorted(self.members)),
+        )
+
+    def member_facts(self, member_id: str) -> ConsumerMemberFacts:
+        member, current = self.members[member_id], self.current(member_id)
+        return ConsumerMemberFacts(
+            member_id=member_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            subscribed_topics=member.topics,
+            subscribed_regex=member.regex,
+            epoch=current.epoch,
+            previous_epoch=current.previous_epoch,
+            state=current.state,
+            assigned=current.assigned,
+            revoking=current.revoking,
+            target=self.targets.get(member_id, ()),
+            session_timeout_ms=member.session_timeout_ms,
         )
 
     def _set_member(self, member_id: str, member: MemberSubscribed | None) -> None:
@@ -119,25 +139,6 @@ class Roster:
             if current.state is not MemberState.COMPLETE or current.epoch != self.group.assignment_epoch:
                 return ConsumerGroupState.RECONCILING
         return ConsumerGroupState.STABLE
-
-    def _member_facts(self, member_id: str) -> ConsumerMemberFacts:
-        member, current = self.members[member_id], self.current(member_id)
-        return ConsumerMemberFacts(
-            member_id=member_id,
-            instance_id=member.instance_id,
-            rack_id=member.rack_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            subscribed_topics=member.topics,
-            subscribed_regex=member.regex,
-            epoch=current.epoch,
-            previous_epoch=current.previous_epoch,
-            state=current.state,
-            assigned=current.assigned,
-            revoking=current.revoking,
-            target=self.targets.get(member_id, ()),
-        )
 
 
 def _new_group(group_id: str) -> ConsumerGroupAdvanced:

@@ -153,6 +153,7 @@ def subscribed(
         topics=before.topics if topics is None else tuple(sorted(set(topics))),
         regex=_or(command.subscribed_regex, before.regex) or None,
         assignor=_or(command.assignor, before.assignor),
+        session_timeout_ms=command.session_timeout_ms or before.session_timeout_ms,
     )
 
 

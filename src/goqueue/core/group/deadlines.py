@@ -14,6 +14,7 @@ class Kind(StrEnum):
     SYNC = "sync"  # the end of its second
     EXPIRY = "expiry"  # of what a group without members has committed, and of the group
     CONSUMER = "consumer"  # whatever a consumer group waits for
+    SHARE = "share"  # the session of a share group's member
     PRODUCER = "producer"  # the memory of a producer's last transaction; `group_id` holds its id
 
 

@@ -12,6 +12,17 @@ import msgspec
 from msgspec import Struct
 
 from goqueue.core.group.consumer_events import ConsumerEvent, decode_consumer_event, encode_consumer_event
+from goqueue.core.group.overrides import GroupConfigured
+from goqueue.core.group.share_events import (
+    SHARE_KEYS,
+    ShareEvent,
+    ShareGroupAdvanced,
+    ShareGroupForgotten,
+    ShareMemberRemoved,
+    ShareMemberSaved,
+    decode_share_event,
+    encode_share_event,
+)
 from goqueue.model.errors import StorageError
 
 CONSUMER_KEYS: Final = ("consumer", "member", "target", "current")
@@ -104,10 +115,11 @@ OffsetEvent = (
     | TransactionCompleted
     | TransactionForgotten
 )
-Event = GroupSaved | GroupForgotten | OffsetEvent | ConsumerEvent
+Event = GroupSaved | GroupForgotten | GroupConfigured | OffsetEvent | ConsumerEvent | ShareEvent
 
 _encode = msgspec.json.Encoder().encode
 _group = msgspec.json.Decoder(GroupSaved)
+_configured = msgspec.json.Decoder(GroupConfigured)
 _offset = msgspec.json.Decoder(OffsetCommitted)
 _pended = msgspec.json.Decoder(OffsetPended)
 _transaction = msgspec.json.Decoder(TransactionCompleted)
@@ -122,6 +134,8 @@ class GroupCodec:
                 return _encode(["group", event.group_id]), _encode(event)
             case GroupForgotten():
                 return _encode(["group", event.group_id]), None
+            case GroupConfigured():
+                return _encode(["settings", event.group_id]), _encode(event) if event.overrides else None
             case OffsetCommitted():
                 return _encode(["offset", event.group_id, event.topic, event.partition]), _encode(event)
             case OffsetForgotten():
@@ -134,6 +148,8 @@ class GroupCodec:
                 return _encode(["producer", event.producer_id]), _encode(event)
             case TransactionForgotten():
                 return _encode(["producer", event.producer_id]), None
+            case ShareGroupAdvanced() | ShareGroupForgotten() | ShareMemberSaved() | ShareMemberRemoved():
+                return encode_share_event(event)
             case _:
                 return encode_consumer_event(event)
 
@@ -153,6 +169,8 @@ def _decoded(parts: list[object], value: bytes | None) -> Event:
     match parts:
         case ["group", str() as group_id]:
             return GroupForgotten(group_id) if value is None else _group.decode(value)
+        case ["settings", str() as group_id]:
+            return GroupConfigured(group_id, {}) if value is None else _configured.decode(value)
         case ["offset", str() as group_id, str() as topic, int() as partition]:
             return OffsetForgotten(group_id, topic, partition) if value is None else _offset.decode(value)
         case ["pending", int() as producer_id, str() as group_id, str() as topic, int() as partition]:
@@ -163,5 +181,7 @@ def _decoded(parts: list[object], value: bytes | None) -> Event:
             return TransactionForgotten(producer_id) if value is None else _transaction.decode(value)
         case [kind, *_] if kind in CONSUMER_KEYS:
             return decode_consumer_event(parts, value)
+        case [kind, *_] if kind in SHARE_KEYS:
+            return decode_share_event(parts, value)
         case _:
             raise StorageError(f"a key that no event has: {parts}")

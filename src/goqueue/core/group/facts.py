@@ -18,11 +18,15 @@ from goqueue.core.group.shard import GroupShard
 from goqueue.core.group.subscription import CONSUMER_PROTOCOL_TYPE
 from goqueue.model.errors import GroupNotFound
 
+SHARE_PROTOCOL_TYPE = "share"
+
 
 def describe(shard: GroupShard, group_id: str) -> GroupFacts:
+    if group_id in shard.shares:
+        return shard.shares.describe(group_id)
     consumer = shard.consumers.get(group_id)
     if consumer is not None:
-        return consumer.describe()
+        return consumer.describe_now()
     classic = shard.classic.get(group_id)
     if classic is not None:
         return _classic_facts(classic, shard.deadlines)
@@ -37,7 +41,7 @@ def summaries(
     """Sorted by name; only those in one of the states and of one of the types, whatever their case, if any are given."""
     wanted_states = [state.lower() for state in states]
     wanted_types = [type.lower() for type in types]
-    names = sorted({*shard.classic, *shard.consumers.ids(), *shard.offsets.groups()})
+    names = sorted({*shard.classic, *shard.consumers.ids(), *shard.shares.ids(), *shard.offsets.groups()})
     found = [_summary(shard, name) for name in names]
     return [
         one
@@ -48,6 +52,9 @@ def summaries(
 
 
 def _summary(shard: GroupShard, group_id: str) -> GroupSummary:
+    if group_id in shard.shares:
+        state = GroupState.STABLE if shard.shares.has_members(group_id) else GroupState.EMPTY
+        return GroupSummary(group_id, GroupType.SHARE, SHARE_PROTOCOL_TYPE, state)
     consumer = shard.consumers.get(group_id)
     if consumer is not None:
         state = GroupState(consumer.describe().state)

@@ -7,7 +7,6 @@ What they want to be durable they return as events, together with the answers th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, assert_never
 
 from goqueue.core.group.classic import ClassicGroup, unknown_member
@@ -16,6 +15,7 @@ from goqueue.core.group.commands import (
     CommitInTransaction,
     CommitOffsets,
     CompleteTransaction,
+    ConfigureGroup,
     DeleteGroup,
     DeleteOffsets,
     Done,
@@ -24,13 +24,11 @@ from goqueue.core.group.commands import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    PartitionResult,
-    PartitionResults,
     Reply,
     SyncGroup,
 )
+from goqueue.core.group.commits import Commits
 from goqueue.core.group.config import GroupConfig
-from goqueue.core.group.consumer import ConsumerGroup
 from goqueue.core.group.consumer_events import ConsumerHeartbeat
 from goqueue.core.group.consumers import Consumers
 from goqueue.core.group.deadlines import GroupDeadlines, Key, Kind
@@ -46,28 +44,25 @@ from goqueue.core.group.events import (
     TransactionForgotten,
 )
 from goqueue.core.group.joining import Joining
+from goqueue.core.group.known import Known, checked_id, not_empty, refuse_if_unknown, refuse_share_group
 from goqueue.core.group.membership import Membership
 from goqueue.core.group.offsets import PRODUCER_KEPT_MS, Offsets
 from goqueue.core.group.outcome import Outcome, Ticket
+from goqueue.core.group.overrides import GroupConfigured, Overrides
 from goqueue.core.group.rebalance import Rebalance, Turn
-from goqueue.core.group.subscription import CONSUMER_PROTOCOL_TYPE
-from goqueue.core.group.topics_view import Topics
-from goqueue.model.errors import (
-    GoQueueError,
-    GroupNotEmpty,
-    GroupNotFound,
-    GroupSubscribedToTopic,
-    IllegalGeneration,
-    InconsistentGroupProtocol,
-    InvalidGroupId,
-    LimitExceeded,
-    StaleMemberEpoch,
-    TopicNotFound,
+from goqueue.core.group.share import ShareGroups
+from goqueue.core.group.share_events import (
+    ShareGroupAdvanced,
+    ShareGroupForgotten,
+    ShareHeartbeat,
+    ShareMemberRemoved,
+    ShareMemberSaved,
 )
+from goqueue.core.group.topics_view import Topics
+from goqueue.model.errors import GoQueueError, GroupNotFound, InconsistentGroupProtocol, LimitExceeded
 
 EMPTY_GROUP_KEPT_MS = 10 * 60_000  # without members and offsets; Kafka's interval of looking
-_GROUP_ID_LENGTH_MAX: Final = 1_000
-_DURATIONS: Final = (Kind.SESSION, Kind.JOIN, Kind.SYNC)  # the others are moments of the calendar
+_DURATIONS: Final = (Kind.SESSION, Kind.JOIN, Kind.SYNC, Kind.SHARE)  # the others are moments of the calendar
 
 PromptCommand = (  # those that are never parked
     CommitOffsets
@@ -77,7 +72,9 @@ PromptCommand = (  # those that are never parked
     | DeleteOffsets
     | DeleteGroup
     | ForgetTopic
+    | ConfigureGroup
     | ConsumerHeartbeat
+    | ShareHeartbeat
 )
 
 
@@ -91,7 +88,10 @@ class GroupShard:
         self._membership = Membership(self.deadlines, self._rebalance)
         self.classic: dict[str, ClassicGroup] = {}
         self.consumers = Consumers(config, topics, self.deadlines)
+        self.overrides = Overrides(config)
+        self.shares = ShareGroups(config, topics, self.overrides, self.deadlines)
         self.offsets = Offsets(config, topics)
+        self._commits = Commits(config, topics, self.offsets, self._known, self._membership)
         self._now_ms = 0  # of the last turn
 
     # What is asked.
@@ -143,34 +143,40 @@ class GroupShard:
     def _reply(self, command: PromptCommand, turn: Turn) -> Reply:
         match command:
             case CommitOffsets():
-                return self._commit(command, turn)
+                return self._commits.commit(command, turn)
             case CommitInTransaction():
-                return self._commit_in_transaction(command, turn)
+                return self._commits.commit_in_transaction(command, turn)
             case CompleteTransaction():
                 turn.outcome.events += self.offsets.complete(command, turn.now_ms)
                 return Done()
             case FetchOffsets():
-                return self._fetch(command)
+                return self._commits.fetch(command)
             case DeleteOffsets():
-                return self._delete_offsets(command, turn)
+                return self._commits.delete(command, turn)
             case DeleteGroup():
                 turn.outcome.events += self._delete(command.group_id)
                 return Done()
             case ForgetTopic():
                 turn.outcome.events += self.offsets.delete_topic(command.topic)
                 return Done()
+            case ConfigureGroup():
+                return self._configure(command, turn)
             case ConsumerHeartbeat():
                 return self._consumer_heartbeat(command, turn)
+            case ShareHeartbeat():
+                return self._share_heartbeat(command, turn)
             case _:
                 assert_never(command)
 
     # Members.
 
     def _join(self, command: JoinGroup, ticket: Ticket, turn: Turn) -> None:
-        group_id = _checked(command.group_id)
+        group_id = checked_id(command.group_id)
         consumer = self.consumers.get(group_id)
         if consumer is not None and not consumer.is_empty:
             raise _other_type(group_id, "consumer")
+        if group_id in self.shares:
+            raise _other_type(group_id, "share")
         group = self.classic.get(group_id) or ClassicGroup(group_id)
         self._joining.check(group, command)
         if group_id not in self.classic:
@@ -182,23 +188,24 @@ class GroupShard:
         self._drop_if_void(group)
 
     def _leave(self, command: LeaveGroup, ticket: Ticket, turn: Turn) -> None:
-        group = self.classic.get(_checked(command.group_id))
+        group = self.classic.get(checked_id(command.group_id))
         if group is None:
             raise unknown_member(command.group_id, command.members[0].member_id if command.members else "")
         self._membership.leave(group, command, ticket, turn)
         self._drop_if_void(group)
 
     def _with_member(self, command: SyncGroup | Heartbeat) -> ClassicGroup:
-        group = self.classic.get(_checked(command.group_id))
+        group = self.classic.get(checked_id(command.group_id))
         if group is None:
             raise unknown_member(command.group_id, command.member_id)
         return group
 
     def _consumer_heartbeat(self, command: ConsumerHeartbeat, turn: Turn) -> Reply:
-        group_id = _checked(command.group_id)
+        group_id = checked_id(command.group_id)
         classic = self.classic.get(group_id)
         if classic is not None and classic.members:
             raise _other_type(group_id, "classic")
+        refuse_share_group(self._known(group_id))
         if self.consumers.get(group_id) is None:
             self._refuse_if_too_many_groups()
         events, reply = self.consumers.heartbeat(command, turn.now_ms)
@@ -207,8 +214,33 @@ class GroupShard:
         turn.outcome.events += events
         return reply
 
+    def _share_heartbeat(self, command: ShareHeartbeat, turn: Turn) -> Reply:
+        """As in Kafka, a group of another kind stays what it is, even without members."""
+        group_id = checked_id(command.group_id)
+        if group_id not in self.shares:
+            if self._known(group_id).is_known:
+                raise GroupNotFound(f"group {group_id!r} is no share group", group=group_id)
+            self._refuse_if_too_many_groups()
+        events, reply = self.shares.heartbeat(command, turn.now_ms)
+        turn.outcome.events += events
+        return reply
+
+    def _configure(self, command: ConfigureGroup, turn: Turn) -> Reply:
+        group_id = checked_id(command.group_id)
+        turn.outcome.events += self.overrides.change(group_id, command.changes, is_whole=command.is_whole)
+        return Done()
+
+    def _known(self, group_id: str) -> Known:
+        return Known(
+            group_id,
+            self.classic.get(group_id),
+            self.consumers.get(group_id),
+            is_share=group_id in self.shares,
+            has_offsets=self.offsets.has_group(group_id),
+        )
+
     def _refuse_if_too_many_groups(self) -> None:
-        count = len(self.classic) + self.consumers.count()
+        count = len(self.classic) + self.consumers.count() + len(self.shares)
         if count >= self._config.group_count_max:
             raise LimitExceeded(f"there are {count} groups in this shard already, which is the limit")
 
@@ -216,84 +248,18 @@ class GroupShard:
         if group.is_void:
             self.classic.pop(group.group_id, None)
 
-    # Offsets.
-
-    def _commit(self, command: CommitOffsets, turn: Turn) -> Reply:
-        group_id = _checked(command.group_id, may_be_empty=True)
-        classic, consumer = self.classic.get(group_id), self.consumers.get(group_id)
-        if consumer is not None:
-            consumer.check_commit(command.member_id, command.generation, command.instance_id)
-        elif classic is not None:
-            self._membership.check_commit(classic, command, turn.now_ms)
-        else:
-            self._check_simple_commit(command)
-        events, reply = self.offsets.commit(command, turn.now_ms)
-        turn.outcome.events += events
-        return reply
-
-    def _commit_in_transaction(self, command: CommitInTransaction, turn: Turn) -> Reply:
-        group_id = _checked(command.group_id)
-        classic, consumer = self.classic.get(group_id), self.consumers.get(group_id)
-        if consumer is not None:
-            _check_transactional_commit(consumer, command)
-        elif classic is not None:
-            self._membership.check_transactional_commit(classic, command)
-        else:
-            self._check_simple_commit(command)
-        events, reply = self.offsets.pend(command, turn.now_ms)
-        turn.outcome.events += events
-        return reply
-
-    def _check_simple_commit(self, command: CommitOffsets | CommitInTransaction) -> None:
-        """By a consumer that takes no part in a group: it has no generation."""
-        group_id = command.group_id
-        if command.generation >= 0:
-            if self.offsets.has_group(group_id):
-                raise unknown_member(group_id, command.member_id)
-            raise IllegalGeneration(
-                f"there is no group {group_id!r} of generation {command.generation}", group=group_id
-            )
-        if (
-            not self.offsets.has_group(group_id)
-            and self.offsets.group_count() >= self._config.group_count_max
-        ):
-            raise LimitExceeded(f"{self._config.group_count_max} groups have offsets already, the limit")
-
-    def _fetch(self, command: FetchOffsets) -> Reply:
-        _checked(command.group_id, may_be_empty=True)
-        consumer = self.consumers.get(command.group_id)
-        if consumer is not None and (command.member_id or command.member_epoch >= 0):
-            consumer.check_commit(command.member_id or "", command.member_epoch, None)
-        return self.offsets.fetch(command)
-
-    def _delete_offsets(self, command: DeleteOffsets, turn: Turn) -> Reply:
-        group_id = _checked(command.group_id)
-        self._refuse_if_unknown(group_id)
-        classic, consumer = self.classic.get(group_id), self.consumers.get(group_id)
-        if classic is not None and classic.members and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            raise _not_empty(group_id)
-        results: list[PartitionResult] = []
-        for topic, partition in command.partitions:
-            error: GoQueueError | None = None
-            events: Sequence[Event] = self.offsets.delete(group_id, (topic, partition))
-            if any(group is not None and group.is_subscribed(topic) for group in (classic, consumer)):
-                error = GroupSubscribedToTopic(
-                    f"group {group_id!r} has members that read topic {topic!r}", group=group_id, topic=topic
-                )
-            elif not events and self._topics.partition_count(topic) is None:
-                error = TopicNotFound(topic)
-            else:
-                turn.outcome.events += events
-            results.append(PartitionResult(topic, partition, error))
-        return PartitionResults(tuple(results))
-
     # The end of groups.
 
     def _delete(self, group_id: str) -> list[Event]:
-        self._refuse_if_unknown(_checked(group_id, may_be_empty=True))
+        if group_id not in self.overrides:
+            refuse_if_unknown(self._known(checked_id(group_id, may_be_empty=True)))
         if self.has_members(group_id):
-            raise _not_empty(group_id)
-        return [*self.offsets.delete_group(group_id), *self._forget(group_id)]
+            raise not_empty(group_id)
+        return [
+            *self.offsets.delete_group(group_id),
+            *self._forget(group_id),
+            *self.overrides.forget(group_id),
+        ]
 
     def _forget(self, group_id: str) -> list[Event]:
         """The group itself, without its offsets."""
@@ -303,17 +269,16 @@ class GroupShard:
         consumer = self.consumers.get(group_id)
         if consumer is not None:
             events += consumer.forget()
+        if group_id in self.shares:
+            events += self.shares.forget(group_id)
         return events
-
-    def _refuse_if_unknown(self, group_id: str) -> None:
-        is_known = group_id in self.classic or self.consumers.get(group_id) is not None
-        if not is_known and not self.offsets.has_group(group_id):
-            raise GroupNotFound(f"there is no group {group_id!r}", group=group_id)
 
     def has_members(self, group_id: str) -> bool:
         classic, consumer = self.classic.get(group_id), self.consumers.get(group_id)
-        return bool(classic is not None and classic.members) or bool(
-            consumer is not None and not consumer.is_empty
+        return (
+            (classic is not None and bool(classic.members))
+            or (consumer is not None and not consumer.is_empty)
+            or self.shares.has_members(group_id)
         )
 
     # What time brings.
@@ -326,6 +291,8 @@ class GroupShard:
                 self._expire(key, turn)
             case Kind.CONSUMER:
                 turn.outcome.events += self.consumers.tick(key.group_id, turn.now_ms)
+            case Kind.SHARE:
+                turn.outcome.events += self.shares.end_session(key.group_id, key.member_id)
             case Kind.PRODUCER:
                 self._expire_producer(key, turn)
             case _ if group is None:
@@ -408,6 +375,10 @@ class GroupShard:
                 | TransactionForgotten()
             ):
                 self.offsets.apply(event)
+            case GroupConfigured():
+                self.overrides.apply(event)
+            case ShareGroupAdvanced() | ShareGroupForgotten() | ShareMemberSaved() | ShareMemberRemoved():
+                self.shares.apply(event)
             case _:
                 self.consumers.apply(event)
 
@@ -415,6 +386,7 @@ class GroupShard:
         """After everything was applied: the sessions of the members that were found begin anew."""
         self._now_ms = now_ms
         self.consumers.resume(now_ms)
+        self.shares.resume(now_ms)
         self._begin(now_ms)
         for group in self.classic.values():
             for member in group.members.values():
@@ -440,33 +412,7 @@ class GroupShard:
         self._look_at(group_id, next_ms)
 
 
-def _check_transactional_commit(consumer: ConsumerGroup, command: CommitInTransaction) -> None:
-    """Producers of old do not say for which member they commit; their transactional id fences them."""
-    is_anonymous = command.generation < 0 and not command.member_id and command.instance_id is None
-    if is_anonymous or (command.generation < 0 and consumer.is_empty):
-        return
-    try:
-        consumer.check_commit(command.member_id, command.generation, command.instance_id)
-    except StaleMemberEpoch as error:
-        raise IllegalGeneration(error.sentence, **error.details) from None
-
-
-def _checked(group_id: str, *, may_be_empty: bool = False) -> str:
-    """Kafka lets simple consumers commit under an empty name."""
-    if not group_id and not may_be_empty:
-        raise InvalidGroupId("a group needs a name")
-    if len(group_id) > _GROUP_ID_LENGTH_MAX:
-        raise InvalidGroupId(
-            f"a group's name has at most {_GROUP_ID_LENGTH_MAX} characters, not {len(group_id)}"
-        )
-    return group_id
-
-
 def _other_type(group_id: str, type: str) -> GoQueueError:
     return InconsistentGroupProtocol(
         f"group {group_id!r} has members of the {type} protocol; one group cannot have both", group=group_id
     )
-
-
-def _not_empty(group_id: str) -> GoQueueError:
-    return GroupNotEmpty(f"group {group_id!r} has members; stop them first", group=group_id)

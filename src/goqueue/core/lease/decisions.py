@@ -13,8 +13,6 @@ from goqueue.core.lease.events import (
     Closed,
     Extended,
     Leased,
-    Letter,
-    Moving,
     Opened,
     Postponed,
     Seen,
@@ -25,6 +23,7 @@ from goqueue.core.lease.events import (
     runs_of,
 )
 from goqueue.core.lease.ledger import Ledger
+from goqueue.core.lease.moves import REASON_LENGTH_MAX, Moves
 from goqueue.core.lease.policy import LeasePolicy
 from goqueue.core.lease.window import NO_KEY, Entry, Window
 from goqueue.model.errors import (
@@ -40,12 +39,11 @@ from goqueue.model.priority import LANE_COUNT
 
 VISIBILITY_MS_MAX: Final = 12 * 3_600_000
 ENTRY_COUNT_MAX: Final = 1_050_000  # unfinished records of one group in one partition; about 300 bytes each
-LETTERS_PER_MOVE: Final = 100
 LEASES_PER_TICK: Final = 1_000
-REASON_LENGTH_MAX: Final = 1_000
 _EXHAUSTED: Final = "retries exhausted"
 _REJECTED: Final = "rejected"
 _TIMED_OUT: Final = "the visibility timeout passed"
+_LEFT: Final = "its consumer left"
 
 R = TypeVar("R")
 
@@ -131,17 +129,20 @@ def lease(
     policy: LeasePolicy,
 ) -> Decision[list[Given]]:
     """Up to `limit` records: those that have come back first, then new ones, as the lanes' turn is."""
-    if len(window.entries) + limit > ENTRY_COUNT_MAX:
+    is_full = len(window.entries) + limit > ENTRY_COUNT_MAX
+    if is_full:  # what has come back must go out all the same, or it would stay full
+        offer = tuple(Fresh((), cursor) for cursor in window.cursors)
+    picking = _Picking(window, offer, now_ms, limit, keeps_key_order=policy.keeps_key_order)
+    # The lanes pay at once: if the lease cannot be written, others had their turn, and nothing is lost.
+    for lane, count in enumerate(ledger.lanes_of(window).take(picking.depths, limit, now_ms)):
+        picking.take(lane, count)
+    if is_full and not picking.given:
         raise LimitExceeded(
             f"group {window.group_id!r} has {len(window.entries)} unfinished records in a partition; at most "
             f"{ENTRY_COUNT_MAX} may be",
             group=window.group_id,
             count_max=ENTRY_COUNT_MAX,
         )
-    picking = _Picking(window, offer, now_ms, limit, keeps_key_order=policy.keeps_key_order)
-    # The lanes pay at once: if the lease cannot be written, others had their turn, and nothing is lost.
-    for lane, count in enumerate(ledger.lanes_of(window).take(picking.depths, limit, now_ms)):
-        picking.take(lane, count)
     if not picking.given and not picking.held:
         return Decision([])
     event = Leased(
@@ -287,8 +288,7 @@ def release(
     if items:
         events.append(Postponed(window.number, sorted(items.items()), False, reason[:REASON_LENGTH_MAX]))
     if policy.dead_letters is not None:
-        moves = _Moves(ledger, now_ms, reason, _EXHAUSTED)
-        events += moves.of(window, dead, policy.dead_letters)
+        events += Moves(ledger, now_ms, _EXHAUSTED).of_dead(window, dead, policy.dead_letters, reason)
     return Decision(replies, events)
 
 
@@ -316,17 +316,18 @@ def reject(
     if policy.dead_letters is None:
         events: list[Change] = [Settled(window.number, runs_of(sorted(dead)), ())] if dead else []
         return Decision(replies, events)
-    return Decision(replies, _Moves(ledger, now_ms, reason, _REJECTED).of(window, dead, policy.dead_letters))
+    moves = Moves(ledger, now_ms, _REJECTED)
+    return Decision(replies, moves.of_dead(window, dead, policy.dead_letters, reason))
 
 
-def let_go(window: Window, member: str, *, now_ms: int) -> Decision[int]:
+def let_go(ledger: Ledger, window: Window, member: str, *, policy: LeasePolicy, now_ms: int) -> Decision[int]:
     """A member leaves: what it holds may be given to others at once. How many records that is."""
-    items = [
-        (offset, now_ms)
+    held = [
+        offset
         for offset, entry in sorted(window.entries.items())
         if entry.is_leased and entry.member == member
     ]
-    return Decision(len(items), [Postponed(window.number, items, False)] if items else [])
+    return Decision(len(held), _given_up(ledger, window, held, policy, now_ms, _LEFT))
 
 
 def extend(
@@ -334,6 +335,7 @@ def extend(
     window: Window,
     claims: Sequence[Claim],
     *,
+    policy: LeasePolicy,
     now_ms: int,
     timeout_ms: int,
     is_added: bool = False,
@@ -341,7 +343,7 @@ def extend(
     """The lease ends `timeout_ms` from now, or that much later than it would have. Zero from now gives it up at once."""
     replies: list[Extension | GoQueueError] = []
     by_deadline: dict[int, list[int]] = {}
-    given_up: dict[int, int] = {}
+    given_up: set[int] = set()
     for claim in claims:
         found = _held(window, claim, now_ms)
         if not isinstance(found, Entry):
@@ -353,22 +355,39 @@ def extend(
             continue
         replies.append(Extension(deadline_ms))
         if deadline_ms <= now_ms:
-            given_up[claim.offset] = now_ms
+            given_up.add(claim.offset)
         else:
             by_deadline.setdefault(deadline_ms, []).append(claim.offset)
     events: list[Change] = []
     for index, (deadline_ms, offsets) in enumerate(sorted(by_deadline.items())):
         runs = runs_of(sorted(set(offsets)))
         events.append(Extended(window.number, ledger.serial + 1 + index, deadline_ms, runs))
-    if given_up:
-        events.append(Postponed(window.number, sorted(given_up.items()), False))
+    events += _given_up(ledger, window, sorted(given_up), policy, now_ms, "")
     return Decision(replies, events)
+
+
+def _given_up(
+    ledger: Ledger, window: Window, offsets: Sequence[int], policy: LeasePolicy, now_ms: int, reason: str
+) -> list[Change]:
+    """Without backoff, but no more often than the policy allows: a delivery is a delivery, whoever ends it."""
+    items: list[tuple[int, int]] = []
+    dead: dict[int, Entry] = {}
+    for offset in offsets:
+        entry = window.entries[offset]
+        if policy.is_exhausted(entry.deliveries):
+            dead[offset] = entry
+        else:
+            items.append((offset, now_ms))
+    events: list[Change] = [Postponed(window.number, items, False, reason)] if items else []
+    if dead and policy.dead_letters is not None:
+        events += Moves(ledger, now_ms, _EXHAUSTED).of_dead(window, dead, policy.dead_letters, reason)
+    return events
 
 
 def tick(ledger: Ledger, policy_of: PolicyOf, now_ms: int) -> Decision[None]:
     """What is held too long comes back, or is dead."""
     events: list[Change] = []
-    moves = _Moves(ledger, now_ms, _TIMED_OUT, _EXHAUSTED)
+    moves = Moves(ledger, now_ms, _EXHAUSTED)
     for _, window in sorted(ledger.windows.items()):
         policy = policy_of(window.group_id)
         items: list[tuple[int, int]] = []
@@ -383,7 +402,7 @@ def tick(ledger: Ledger, policy_of: PolicyOf, now_ms: int) -> Decision[None]:
         if items:
             events.append(Postponed(window.number, items, True, _TIMED_OUT))
         if dead and policy.dead_letters is not None:
-            events += moves.of(window, dead, policy.dead_letters)
+            events += moves.of_dead(window, dead, policy.dead_letters, _TIMED_OUT)
     return Decision(None, events)
 
 
@@ -396,43 +415,7 @@ def move(
         for offset in offsets
         if (entry := window.entries.get(offset)) is not None and not entry.is_leased
     }
-    return Decision(len(free), _Moves(ledger, now_ms, "", cause).of(window, free, target))
-
-
-class _Moves:
-    """The moves of one decision, each with a serial and sequences of its own."""
-
-    def __init__(self, ledger: Ledger, now_ms: int, reason: str, cause: str) -> None:
-        self._serial = ledger.serial
-        self._sequences = dict(ledger.sequences)
-        self._now_ms = now_ms
-        self._reason = reason[:REASON_LENGTH_MAX]
-        self._cause = cause
-
-    def of(self, window: Window, dead: dict[int, Entry], target: Target) -> list[Change]:
-        letters = [
-            Letter(offset, entry.deliveries, entry.first_ms, entry.last_ms, entry.member)
-            for offset, entry in sorted(dead.items())
-        ]
-        moves: list[Change] = []
-        for at in range(0, len(letters), LETTERS_PER_MOVE):
-            part = letters[at : at + LETTERS_PER_MOVE]
-            self._serial += 1
-            sequence = self._sequences.get(target, 0)
-            self._sequences[target] = sequence + len(part)
-            moves.append(
-                Moving(
-                    window.number,
-                    self._serial,
-                    part,
-                    target,
-                    sequence,
-                    self._now_ms,
-                    self._reason,
-                    self._cause,
-                )
-            )
-        return moves
+    return Decision(len(free), Moves(ledger, now_ms, cause).of_dead(window, free, target, ""))
 
 
 # -------------------------------------------------------------------- claims

@@ -13,6 +13,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+REDRIVE = 0  # in place of a group: groups are numbered from 1 on
+REDRIVEN = "redriven"  # the cause of its moves
+
 
 class Run(NamedTuple):
     """Neighbouring offsets."""
@@ -93,9 +96,9 @@ class Extended(Struct, frozen=True, array_like=True, tag="extend"):
 
 
 class Moving(Struct, frozen=True, array_like=True, tag="move"):
-    """These leave the partition for another topic: one batch, with this sequence of the ledger's producer."""
+    """These leave the partition for another topic, in this order, with this sequence of the ledger's producer."""
 
-    group: int
+    group: int  # or REDRIVE
     serial: int
     letters: list[Letter]
     target: Target
@@ -103,10 +106,17 @@ class Moving(Struct, frozen=True, array_like=True, tag="move"):
     now_ms: int
     reason: str
     cause: str  # rejected, retries exhausted, or redriven
+    group_id: str = ""  # the group may be gone when the move is carried out
 
 
 class Moved(Struct, frozen=True, array_like=True, tag="moved"):
-    """The batch is where it should be, and durable."""
+    """All of it is where it should be, and durable."""
+
+    serial: int
+
+
+class Withdrawn(Struct, frozen=True, array_like=True, tag="back"):
+    """The topic that a redrive was to go to is deleted: its records are where they were."""
 
     serial: int
 
@@ -128,7 +138,7 @@ class Sought(Struct, frozen=True, array_like=True, tag="seek"):
 class Trimmed(Struct, frozen=True, array_like=True, tag="trim"):
     """Retention has taken everything before `start`."""
 
-    group: int
+    group: int  # or REDRIVE
     start: int
 
 
@@ -161,6 +171,12 @@ class EntriesSaved(Struct, frozen=True, array_like=True, tag="entries"):
     entries: list[tuple[int, int, int, int, int, int, str, int, int, int, str]]
 
 
+class RedrivenSaved(Struct, frozen=True, array_like=True, tag="redriven"):
+    """A part of what was redriven from here."""
+
+    runs: list[Run]
+
+
 class MoveSaved(Struct, frozen=True, array_like=True, tag="moving"):
     """A move that was decided before the snapshot and is not known to be done."""
 
@@ -179,12 +195,13 @@ Change = (
     | Extended
     | Moving
     | Moved
+    | Withdrawn
     | ProducerNamed
     | Sought
     | Trimmed
     | Closed
 )
-SnapshotPart = SnapshotBegan | WindowSaved | EntriesSaved | MoveSaved | SnapshotEnded
+SnapshotPart = SnapshotBegan | WindowSaved | EntriesSaved | RedrivenSaved | MoveSaved | SnapshotEnded
 Event = Change | SnapshotPart
 
 _encoder = msgspec.msgpack.Encoder()

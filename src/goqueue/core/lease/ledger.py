@@ -8,6 +8,7 @@ from typing import Final, assert_never
 
 from goqueue.core.lanes import Lanes
 from goqueue.core.lease.events import (
+    REDRIVE,
     Change,
     Closed,
     EntriesSaved,
@@ -20,6 +21,7 @@ from goqueue.core.lease.events import (
     Opened,
     Postponed,
     ProducerNamed,
+    RedrivenSaved,
     Settled,
     SnapshotBegan,
     SnapshotEnded,
@@ -28,9 +30,12 @@ from goqueue.core.lease.events import (
     Target,
     Trimmed,
     WindowSaved,
+    Withdrawn,
     offsets_of,
 )
+from goqueue.core.lease.spans import Spans
 from goqueue.core.lease.window import Entry, Window
+from goqueue.core.producer import next_sequence
 from goqueue.model.errors import InvariantViolation
 
 _ENTRIES_PER_EVENT: Final = 10_000
@@ -41,12 +46,14 @@ class Ledger:
         self._forget_everything()
         self.lanes: dict[int, Lanes] = {}  # by group; not in the log
         self._restoring: Ledger | None = None  # a snapshot of which the end has not come yet
+        self.is_interrupted = False
 
     def _forget_everything(self) -> None:
         self.windows: dict[int, Window] = {}  # by number
         self.numbers: dict[str, int] = {}  # by group
         self.moves: dict[int, Moving] = {}  # decided and not known to be done, by serial
         self.sequences: dict[Target, int] = {}  # the next of what is moved there
+        self.redriven = Spans()  # records that were sent back to where they came from
         self.producer: tuple[int, int] | None = None  # id and epoch
         self.serial = 0  # the last that was given
         self.group_number = 0  # the same
@@ -77,7 +84,7 @@ class Ledger:
             case SnapshotBegan():
                 self._restoring = Ledger()
                 self._restoring._begin(event)
-            case WindowSaved() | EntriesSaved() | MoveSaved():
+            case WindowSaved() | EntriesSaved() | RedrivenSaved() | MoveSaved():
                 if self._restoring is not None:
                     self._restoring._restore(event)
             case SnapshotEnded():
@@ -85,7 +92,14 @@ class Ledger:
                     self._adopt(self._restoring)
             case _:
                 self._restoring = None  # a crash has torn the snapshot: what was before it counts
-                self._apply(event)
+                if not self.is_interrupted:
+                    self._apply(event)
+
+    def interrupt(self) -> None:
+        """Events are missing here, as a power cut leaves it in the middle of what was not durable yet. Whatever comes
+        after them builds on them and was never durable either: nothing counts until a snapshot begins the state anew."""
+        self._restoring = None
+        self.is_interrupted = True
 
     def _apply(self, event: Change) -> None:
         match event:
@@ -107,11 +121,16 @@ class Ledger:
                 self._apply_moving(event)
             case Moved():
                 self.moves.pop(event.serial, None)
+            case Withdrawn():
+                for letter in self.moves.pop(event.serial).letters:
+                    self.redriven.discard(letter.offset)
             case ProducerNamed():
+                # Sequences go on: moves that are open have theirs, and a partition takes any from a new producer.
                 self.producer = (event.producer_id, event.epoch)
-                self.sequences.clear()
             case Sought():
                 self._window(event.group).apply_sought(event.start)
+            case Trimmed(group=group) if group == REDRIVE:
+                self.redriven.forget_before(event.start)
             case Trimmed():
                 self._window(event.group).apply_trimmed(event.start)
             case Closed():
@@ -124,9 +143,13 @@ class Ledger:
     def _apply_moving(self, event: Moving) -> None:
         self._note(event.serial)
         offsets = [letter.offset for letter in event.letters]
-        self._window(event.group).apply_moving(offsets)
+        if event.group == REDRIVE:
+            for offset in offsets:
+                self.redriven.add(offset)
+        else:
+            self._window(event.group).apply_moving(offsets)
         self.moves[event.serial] = event
-        self.sequences[event.target] = event.sequence + len(offsets)
+        self.sequences[event.target] = next_sequence(event.sequence, len(offsets))
 
     def _window(self, number: int) -> Window:
         window = self.windows.get(number)
@@ -157,6 +180,9 @@ class Ledger:
             rows = [_row(offset, entry) for offset, entry in sorted(window.entries.items())]
             for at in range(0, len(rows), _ENTRIES_PER_EVENT):
                 yield EntriesSaved(number, rows[at : at + _ENTRIES_PER_EVENT])
+        runs = self.redriven.runs()
+        for at in range(0, len(runs), _ENTRIES_PER_EVENT):
+            yield RedrivenSaved(runs[at : at + _ENTRIES_PER_EVENT])
         for _, move in sorted(self.moves.items()):
             yield MoveSaved(move)
         yield SnapshotEnded()
@@ -167,7 +193,7 @@ class Ledger:
         self.sequences = dict(event.sequences)
         self.producer = None if event.producer_id < 0 else (event.producer_id, event.producer_epoch)
 
-    def _restore(self, event: WindowSaved | EntriesSaved | MoveSaved) -> None:
+    def _restore(self, event: WindowSaved | EntriesSaved | RedrivenSaved | MoveSaved) -> None:
         match event:
             case WindowSaved():
                 window = Window(event.group, event.group_id, 0)
@@ -180,6 +206,9 @@ class Ledger:
             case EntriesSaved():
                 for row in event.entries:
                     self.windows[event.group].restore(*_entry(row))
+            case RedrivenSaved():
+                for run in event.runs:
+                    self.redriven.add(*run)
             case MoveSaved():
                 self.moves[event.move.serial] = event.move
 
@@ -188,9 +217,11 @@ class Ledger:
             window.restored()
         self.windows, self.numbers = restored.windows, restored.numbers
         self.moves, self.sequences = restored.moves, restored.sequences
+        self.redriven = restored.redriven
         self.producer, self.serial = restored.producer, restored.serial
         self.group_number = restored.group_number
         self._restoring = None
+        self.is_interrupted = False
 
 
 _Row = tuple[int, int, int, int, int, int, str, int, int, int, str]

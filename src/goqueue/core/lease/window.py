@@ -9,6 +9,7 @@ Only `apply_*` change what the log says; the heaps are a memory of it that is pu
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
@@ -69,6 +70,8 @@ class Window:
         self.entries: dict[int, Entry] = {}
         self.in_flight: dict[str, int] = {}  # by member
         self.in_flight_count = 0
+        self.entry_counts = [0] * LANE_COUNT
+        self.leased_counts = [0] * LANE_COUNT  # of them
         self._leases: dict[int, list[Run]] = {}  # what was leased at once; some may have left
         self._deadlines = Deadlines[int]()  # of leases, by serial
         self._waiting = Deadlines[int]()  # by offset
@@ -101,8 +104,12 @@ class Window:
         heap, found = self._ready[lane], list[int]()
         while heap and len(found) < count_max:
             offset = heappop(heap)
-            if self._is_ready(offset, now_ms) and (not found or found[-1] != offset):
+            if not self._is_waiting(offset) or (found and found[-1] == offset):
+                continue
+            if self.entries[offset].until_ms <= now_ms:
                 found.append(offset)
+            else:  # the clock was set back
+                self._waiting.set(offset, self.entries[offset].until_ms)
         for offset in found:  # they leave when a lease says so
             heappush(heap, offset)
         return found
@@ -134,9 +141,9 @@ class Window:
             self._waiting.cancel(offset)
             heappush(self._ready[self.entries[offset].lane], offset)
 
-    def _is_ready(self, offset: int, now_ms: int) -> bool:
+    def _is_waiting(self, offset: int) -> bool:
         entry = self.entries.get(offset)
-        return entry is not None and not (entry.is_leased or entry.is_held) and entry.until_ms <= now_ms
+        return entry is not None and not (entry.is_leased or entry.is_held)
 
     # ---------------------------------------------------------------- applying
 
@@ -145,6 +152,7 @@ class Window:
         leased_count = 0
         for start, count, lane, deliveries in event.seen:
             leased_count += count
+            self.leased_counts[lane] += count
             for offset in range(start, start + count):
                 key = next(keys, NO_KEY)
                 entry = self.entries.get(offset)
@@ -207,11 +215,13 @@ class Window:
     def restore(self, offset: int, entry: Entry) -> None:
         """Of a snapshot; `restored` ends it."""
         self.entries[offset] = entry
+        self.entry_counts[entry.lane] += 1
         if entry.key != NO_KEY:
-            self._keys.setdefault(entry.key, deque()).append(offset)
+            self._queue_key(entry.key, offset)
         if entry.is_leased:
             self._leases.setdefault(entry.serial, []).append(Run(offset, 1))
             self._deadlines.set(entry.serial, entry.until_ms)
+            self.leased_counts[entry.lane] += 1
             self._count(entry.member, 1)
         elif not entry.is_held:
             self._waiting.set(offset, entry.until_ms)
@@ -219,45 +229,50 @@ class Window:
     def restored(self) -> None:
         self._lowest = list(self.entries)
         heapify(self._lowest)
-        for offsets in self._keys.values():
-            if len(offsets) > 1:
-                ordered = sorted(offsets)
-                offsets.clear()
-                offsets.extend(ordered)
 
     # ---------------------------------------------------------------- pieces
 
     def _add(self, offset: int, lane: int, key: int) -> Entry:
         entry = self.entries[offset] = Entry(lane, key)
+        self.entry_counts[lane] += 1
         heappush(self._lowest, offset)
         if key != NO_KEY:
-            self._keys.setdefault(key, deque()).append(offset)
+            self._queue_key(key, offset)
         return entry
 
     def _remove(self, offset: int) -> None:
         entry = self.entries.pop(offset)
+        self.entry_counts[entry.lane] -= 1
         if entry.is_leased:
             self._release(entry)
         else:
             self._waiting.cancel(offset)
         if entry.key != NO_KEY:
-            self._free_key(entry.key, offset)
+            self._leave_key(entry.key, offset, is_free=not entry.is_held)
 
-    def _free_key(self, key: int, offset: int) -> None:
-        """The next record of the key may go."""
+    def _queue_key(self, key: int, offset: int) -> None:
+        queue = self._keys.setdefault(key, deque())
+        if queue and offset < queue[-1]:  # one of another lane was met before it
+            insort(queue, offset)
+        else:
+            queue.append(offset)
+
+    def _leave_key(self, key: int, offset: int, *, is_free: bool) -> None:
+        """If it was the one that others of its key wait for, the lowest of them may go."""
         queue = self._keys[key]
         queue.remove(offset)  # nearly always the first
         if not queue:
             del self._keys[key]
-            return
-        follower = self.entries[queue[0]]
-        if follower.is_held:
-            follower.is_held = False
-            self._waiting.set(queue[0], follower.until_ms)
+        elif is_free:
+            follower = self.entries[queue[0]]
+            if follower.is_held:
+                follower.is_held = False
+                self._waiting.set(queue[0], follower.until_ms)
 
     def _release(self, entry: Entry) -> None:
         if entry.is_leased:
             entry.is_leased = False
+            self.leased_counts[entry.lane] -= 1
             self._count(entry.member, -1)
 
     def _begin_lease(self, serial: int, deadline_ms: int, runs: list[Run]) -> None:
