@@ -215,8 +215,8 @@ class Polling:
             source = ledger.source
             if not is_full:
                 parked.append((ledger, source.park(future, ledger.feed(window).end, committed=True)))
-                if (next_ms := window.next_ms()) is not None:
-                    at = min(at, loop.time() + max(next_ms - now_ms, 0) / 1_000)
+                if (next_ms := window.next_ready_ms()) is not None:
+                    at = min(at, loop.time() + max(next_ms - now_ms, 1) / 1_000)
             keeps_key_order = self._policies.policy(source.topic, source.index, poll.group_id).keeps_key_order
             ledger.watch(future, also_finishes=is_full or keeps_key_order)
         timer = loop.call_at(at, _wake, future)

@@ -42,7 +42,7 @@ from goqueue.node.ledgers import Ledgers, Place
 from goqueue.node.polling import Policies, Poll, Polling
 from goqueue.node.queue_metrics import QueueMetrics
 from goqueue.node.queue_requests import Delivered, Finished, Prolonged, QueueStats, Returned
-from goqueue.node.receipts import Receipt, Receipts
+from goqueue.node.receipts import Receipts
 from goqueue.node.shard_timer import ShardTimer
 from goqueue.node.topic_table import TopicTable
 
@@ -200,32 +200,37 @@ class Queue:
     ) -> dict[tuple[OwnedLedger, Window], list[tuple[int, Claim]]]:
         """By ledger and window; where a receipt is void, its answer says why."""
         groups: dict[tuple[OwnedLedger, Window], list[tuple[int, Claim]]] = {}
+        issued: dict[tuple[str, int, int], tuple[int, OwnedLedger, Window] | None] = {}
         for at, text in enumerate(texts):
             try:
                 receipt, proof = receipts.read(text)
-                ledger, window = self._issued(receipt, text, proof, receipts)
+                place = (receipt.topic, receipt.partition, receipt.group)
+                if place not in issued:
+                    issued[place] = self._issued(*place)
+                origin = issued[place]
+                if origin is None:
+                    raise ReceiptNotFound(
+                        f"nothing is known of receipt {text!r} any more", receipt_handle=text
+                    )
+                topic_id, ledger, window = origin
+                receipts.check(topic_id, text, proof)
+                if window.incarnation != receipt.incarnation:
+                    raise LeaseSuperseded(window.group_id, receipt.offset, receipt.deliveries, 0)
             except GoQueueError as error:
                 answers[at] = error
                 continue
             groups.setdefault((ledger, window), []).append((at, Claim(receipt.offset, receipt.deliveries)))
         return groups
 
-    def _issued(
-        self, receipt: Receipt, text: str, proof: str, receipts: Receipts
-    ) -> tuple[OwnedLedger, Window]:
-        gone = ReceiptNotFound(f"nothing is known of receipt {text!r} any more", receipt_handle=text)
+    def _issued(self, topic: str, partition: int, group: int) -> tuple[int, OwnedLedger, Window] | None:
+        """Who gave a receipt, if it is still there; and the topic's id."""
         try:
-            topic = self._table.get(receipt.topic)
-            ledger = self._ledgers.known(receipt.topic, receipt.partition)
+            topic_id = self._table.get(topic).facts.id
+            ledger = self._ledgers.known(topic, partition)
         except GoQueueError:
-            raise gone from None
-        receipts.check(topic.facts.id, text, proof)
-        window = None if ledger is None else ledger.state.windows.get(receipt.group)
-        if ledger is None or window is None:
-            raise gone
-        if window.incarnation != receipt.incarnation:
-            raise LeaseSuperseded(window.group_id, receipt.offset, receipt.deliveries, 0)
-        return ledger, window
+            return None
+        window = None if ledger is None else ledger.state.windows.get(group)
+        return None if ledger is None or window is None else (topic_id, ledger, window)
 
     def _policy(self, ledger: OwnedLedger, window: Window) -> LeasePolicy:
         return self._policies.policy(ledger.source.topic, ledger.source.index, window.group_id)

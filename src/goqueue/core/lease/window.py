@@ -89,10 +89,9 @@ class Window:
         first = min(self.cursors)
         return min(self._lowest[0], first) if self._lowest else first
 
-    def next_ms(self) -> int | None:
-        """When a lease ends or a record may be given again."""
-        times = [at for at in (self._deadlines.next_ms(), self._waiting.next_ms()) if at is not None]
-        return min(times, default=None)
+    def next_ready_ms(self) -> int | None:
+        """When a record that waits may be given again."""
+        return self._waiting.next_ms()
 
     def next_deadline_ms(self) -> int | None:
         """When a lease ends."""
