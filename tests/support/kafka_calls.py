@@ -29,18 +29,22 @@ class Kafka:
     def versions(self, api: str) -> range:
         return range(self._apis[api].first, self._apis[api].last + 1)
 
-    async def call(self, api: str, version: int, *, closing: Closing | None = None, **fields: Any) -> Any:
+    async def call(self, api: str, version: int, **fields: Any) -> Any:
         """The answer to a request with these fields, as a client of that version sees it."""
+        return await self.call_over(Closing(), api, version, **fields)
+
+    async def call_over(self, closing: Closing, api: str, version: int, **fields: Any) -> Any:
+        """The same, over a connection with this end."""
         assert version in self.versions(api)
         schema = request_schema(api)
         sent = Output()
         request_writer(api, version)(sent, schema.classes[schema.root](**fields))
         request = request_reader(api, version)(bytes(sent), 0)
-        call = Call(api, version, 1, "test", "127.0.0.1", closing or Closing())
+        call = Call(api, version, 1, "test", "127.0.0.1", closing)
         answer = await self._apis[api].handle(call, request)
         received = Output()
         response_writer(api, version)(received, answer)
-        return response_reader(api, version)(bytes(received), 0)
+        return response_reader(api, version)(b"".join(received.pieces()), 0)
 
 
 Main = Callable[[Kafka, Node], Awaitable[None]]

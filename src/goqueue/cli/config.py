@@ -23,6 +23,7 @@ _ORDERED = (  # the first of each pair must not be above the second
     ("disk.warn_percent", "disk.refuse_percent"),
     ("default_partitions", "limits.partitions_per_topic_max"),
     ("groups.session_ms_min", "groups.session_ms_max"),
+    ("groups.share_heartbeat_ms", "groups.share_session_ms"),
 )
 
 

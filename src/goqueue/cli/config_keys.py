@@ -228,6 +228,9 @@ KEYS: tuple[Key, ...] = (
         "A member of a consumer group (KIP-848) that is silent for so long is out.",
     ),
     Key("groups.consumer_heartbeat_ms", _INTERVAL, "How often such a member is told to be heard of."),
+    Key("groups.share_session_ms", _INTERVAL, "A member of a queue group that is silent for so long is out."),
+    Key("groups.share_heartbeat_ms", _INTERVAL, "How often such a member is told to be heard of."),
+    Key("groups.share_topic_count_max", _COUNT, "Topics that such a member may subscribe to."),
     Key("groups.consumer_rebalance_ms_max", _INTERVAL, "How long such a member may hold on to a partition."),
     Key(
         "transactions.timeout_ms_max", _INTERVAL, "The longest time-out a transactional producer may ask for."

@@ -53,6 +53,11 @@ _NOTES = {
     "fetch": "with sessions (KIP-227); by topic id from 13 on",
     "metadata": "creates the topics that a client asks for, unless it or `auto_create_topics` says no",
     "consumer_group_heartbeat": "KIP-848: the broker assigns",
+    "share_group_heartbeat": "KIP-932: every member has all partitions of the topics it names",
+    "describe_configs": "of topics (2), the broker (4) and groups (32)",
+    "share_fetch": "KIP-932: records to hold, to acknowledge, and again if need be; never more than `max_records`",
+    "share_acknowledge": "accept, release, reject (to the dead letters), and from 2 on renew (KIP-1222)",
+    "describe_share_group_offsets": "with lag from 1 on",
     "add_partitions_to_txn": "KIP-890 from 4 on",
     "end_txn": "the epoch rises with every transaction from 5 on (KIP-890)",
     "elect_leaders": "there is one node, so no election is ever needed",
@@ -67,6 +72,13 @@ _DIFFERENCES = """
 - `__consumer_offsets` and `__transaction_state` exist, but clients do not see them and cannot read or write them.
 - Topics that are created because a client asked for them have `default_partitions` partitions; with
   `auto_create_topics = false` they are not created.
+- A group's settings (resource type 32) go by Kafka's names or ours, which are the same setting: `share.record.lock.duration.ms` is
+  `visibility.ms`, `share.delivery.count.limit` is `max.retries` + 1, `errors.deadletterqueue.topic.name` is `dlq.topic`. A share
+  group reads committed records only, begins at `latest` or `earliest` (not by duration), and goes with its settings when deleted.
+- Share groups are the queue that REST knows: leases, retries, priorities and dead letters are the same. What a member has
+  acknowledged is on disk when it is answered. It holds at most `queue.in_flight_count_max` records; `min.bytes` above 1
+  is taken as 1; only committed records are given. A rejected record is a dead letter, and so is one that comes back after
+  its last retry. What a member holds is free at once when its share session or the connection of it ends.
 - There is neither TLS nor SASL yet: listen where only friends can connect.
 
 ## Limits

@@ -134,9 +134,10 @@ class Catalog:
         overrides = check_settings(command.overrides)
         if name in self._topics:
             raise TopicExists(name)
-        self._check_partition_count(command.partition_count, added=command.partition_count)
-        if len(self._topics) >= self._limits.topic_count_max:
-            raise LimitExceeded(f"there are {len(self._topics)} topics already, which is the limit")
+        if not command.is_internal:  # limits are for clients; without its own topics the broker has no groups
+            self._check_partition_count(command.partition_count, added=command.partition_count)
+            if len(self._topics) >= self._limits.topic_count_max:
+                raise LimitExceeded(f"there are {len(self._topics)} topics already, which is the limit")
         return TopicCreated(name, self._next_topic_id, command.partition_count, overrides, now_ms)
 
     def _grow(self, command: GrowTopic) -> TopicGrown:

@@ -185,6 +185,12 @@ def frame_problem(header: BatchHeader) -> str | None:
 
 def validate_new(batch: bytes | memoryview, bytes_max: int) -> BatchHeader:
     """Everything that must be true of a batch before it may be appended; the header if all is."""
+    header, _ = validate_and_open(batch, bytes_max)
+    return header
+
+
+def validate_and_open(batch: bytes | memoryview, bytes_max: int) -> tuple[BatchHeader, bytes | memoryview]:
+    """As `validate_new`, and bytes that hold the records as they are when they are not compressed."""
     header = read_header(batch)
     if header.size != len(batch):
         raise InvalidBatch(
@@ -218,12 +224,12 @@ def validate_new(batch: bytes | memoryview, bytes_max: int) -> BatchHeader:
             f"{header.producer_epoch} and {header.base_sequence}",
             producer_id=header.producer_id,
         )
-    largest = check_payload(batch, header)
+    largest, payload = _opened(batch, header)
     if largest is None or header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
-        return header
+        return header, payload
     # Some clients leave the field empty. The time index is built on it, so it is what the records say.
     newest = max(_INT64_MIN, min(header.base_timestamp + largest, _INT64_MAX))
-    return header._replace(max_timestamp=newest)
+    return header._replace(max_timestamp=newest), payload
 
 
 def as_validated(batch: bytes, header: BatchHeader) -> tuple[BatchHeader, bytes]:
@@ -236,12 +242,18 @@ def as_validated(batch: bytes, header: BatchHeader) -> tuple[BatchHeader, bytes]
 
 def check_payload(batch: bytes | memoryview, header: BatchHeader) -> int | None:
     """Count, lengths and deltas of the records, without building one; the largest timestamp delta, if there is one."""
+    largest, _ = _opened(batch, header)
+    return largest
+
+
+def _opened(batch: bytes | memoryview, header: BatchHeader) -> tuple[int | None, bytes | memoryview]:
     codec = codec_of(header.attributes)
     try:
         if codec is Codec.NONE:
-            return check_records(batch, HEADER_BYTES, header.record_count, header.last_offset_delta)
+            count, last = header.record_count, header.last_offset_delta
+            return check_records(batch, HEADER_BYTES, count, last), batch
         payload = decompress(codec, batch[HEADER_BYTES:])
-        return check_records(payload, 0, header.record_count, header.last_offset_delta)
+        return check_records(payload, 0, header.record_count, header.last_offset_delta), payload
     except ValueError as error:
         raise InvalidBatch(f"the batch is malformed: {error}") from None
 
@@ -270,6 +282,14 @@ def decode_batch(batch: bytes | memoryview, header: BatchHeader) -> Iterator[Sto
         return
     for offset_delta, timestamp_delta, key, value, headers in decode_rows(batch, header):
         yield StoredRecord(base + offset_delta, timestamp + timestamp_delta, key, value, headers)
+
+
+def record_of(header: BatchHeader, row: Row) -> StoredRecord:
+    """One of the rows, as `decode_batch` gives it."""
+    offset_delta, timestamp_delta, key, value, headers = row
+    is_stamped = header.attributes & ATTRIBUTE_LOG_APPEND_TIME
+    timestamp = header.max_timestamp if is_stamped else header.base_timestamp + timestamp_delta
+    return StoredRecord(header.base_offset + offset_delta, timestamp, key, value, headers)
 
 
 def rebuild_batch(header: BatchHeader, rows: Sequence[Row], *, delete_horizon_ms: int | None) -> bytes:

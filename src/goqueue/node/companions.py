@@ -52,7 +52,7 @@ _SETTINGS: Mapping[Companion, TopicSettings] = {
         _PLAIN,
         cleanup_policy=CleanupPolicy.COMPACT,
         segment_bytes=16 * 1024 * 1024,
-        delete_retention_ms=60_000,  # only a start reads tombstones, and it reads everything
+        delete_retention_ms=3_600_000,  # only a start reads tombstones, from where the index was saved: within minutes
     ),
 }
 

@@ -6,39 +6,44 @@ offsets of their records, so that a critical one is found at once behind million
 
 from __future__ import annotations
 
+import logging
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import islice
 from typing import Final, Protocol
 
 from goqueue.core.lease.decisions import Fresh, Offer
 from goqueue.core.lease.window import NO_KEY
-from goqueue.log.batch import decode_batch
-from goqueue.model.priority import LANE_COUNT, NORMAL, PRIORITY_HEADER, lane_of
+from goqueue.log.batch import BatchHeader, decode_rows, record_of
+from goqueue.log.lane_scan import lane_of_headers
+from goqueue.log.records import Row
+from goqueue.log.scan import Found
+from goqueue.model.errors import DataCorrupt, OffsetOutOfRange
+from goqueue.model.priority import LANE_COUNT, NORMAL
 from goqueue.model.record import StoredRecord
 from goqueue.node.partition import Partition
 
+logger = logging.getLogger(__name__)
 _FETCH_BYTES: Final = 256 * 1024
 _AHEAD_BYTES_MAX: Final = 4 * 1024 * 1024  # of records of one lane that wait here
+_AHEAD_COUNT: Final = 256  # records that are looked up at once, since neighbours share a batch
+_BATCHES_BYTES: Final = 64 * 1024  # that are read together when one of them is wanted
+_LOOK_BYTES_MAX: Final = 4 * 1024 * 1024  # of log that one poll reads in search of normal records
 
 
 class Postings(Protocol):
     """Where the records of the lanes other than the normal one are."""
+
+    async def look(self, end: int) -> int:
+        """Find out about the log up to `end`, if that is soon done; up to where `find` has an answer at once."""
 
     async def find(self, lane: int, start: int, end: int, count_max: int) -> list[int]:
         """Offsets of a lane in [start, end), lowest first. Some may be gone from the log."""
 
     async def depth(self, lane: int, start: int, end: int) -> int:
         """How many of them have been found so far."""
-
-
-class NoPostings:
-    async def find(self, lane: int, start: int, end: int, count_max: int) -> list[int]:
-        return []
-
-    async def depth(self, lane: int, start: int, end: int) -> int:
-        return 0
 
 
 class _Lane:
@@ -64,11 +69,38 @@ class _Lane:
             self.size_bytes -= _size(self.records.popleft())
 
 
+class _Batch:
+    """The records with offsets [start, end), decoded and each made when it is asked for: most belong to other lanes."""
+
+    __slots__ = ("_header", "_rows", "end", "start")
+
+    def __init__(
+        self, start: int, end: int, rows: Sequence[Row] = (), header: BatchHeader | None = None
+    ) -> None:
+        self.start = start
+        self.end = end
+        self._rows = rows
+        self._header = header
+
+    def record(self, offset: int) -> StoredRecord | None:
+        """If it is there and not aborted."""
+        header, rows = self._header, self._rows
+        if header is None:
+            return None
+        delta = offset - header.base_offset
+        at = delta if len(rows) == header.last_offset_delta + 1 else bisect_left(rows, delta, key=_delta)
+        if not (0 <= at < len(rows) and rows[at][0] == delta):
+            return None
+        return record_of(header, rows[at])
+
+
 class Feed:
     def __init__(self, partition: Partition, postings: Postings) -> None:
         self._partition = partition
         self._postings = postings
         self._lanes = [_Lane(0) for _ in range(LANE_COUNT)]
+        self._recent = _Batch(0, 0)  # the one decoded last: often it has records of several lanes
+        self._ahead: deque[Found] = deque()  # those behind it, which came with it
 
     def move_to(self, cursors: tuple[int, ...]) -> None:
         for lane, cursor in zip(self._lanes, cursors, strict=True):
@@ -79,17 +111,29 @@ class Feed:
         """Up to here everything was looked at in every lane."""
         return min(lane.end for lane in self._lanes)
 
+    @property
+    def bound(self) -> int:
+        """So far there may be something to give. What the log has lost, or may lose, is none of it."""
+        log, stable = self._partition.log, self._partition.last_stable_offset
+        return stable if log.failure is None else min(stable, log.durable_end)
+
     def ends(self) -> tuple[int, ...]:
         """Of each lane: its next record, or how far it was looked at in vain."""
         return tuple(lane.records[0].offset if lane.records else lane.end for lane in self._lanes)
 
     async def fill(self, count: int) -> None:
-        """Until each lane has so many records, or as many as there are. One caller at a time."""
+        """Until each lane has so many records, or as many as there are. Where that takes long it ends before, and `end`
+        says that there is more to look at. One caller at a time."""
+        bound = self.bound
+        # A lease outlives a power cut. If its record did not, another would come to its place and count as given.
+        await self._partition.commit.wait(bound)
+        known_end = await self._postings.look(bound)
         for index, lane in enumerate(self._lanes):
+            lane.end = max(lane.end, self._partition.log.log_start)
             if index == NORMAL:
-                await self._fill_normal(lane, count)
+                await self._fill_normal(lane, count, bound)
             else:
-                await self._fill_other(index, lane, count)
+                await self._fill_other(index, lane, count, known_end)
 
     def offer(self, count: int, *, keeps_key_order: bool) -> Offer:
         """Up to so many of each lane. Behind what is not offered the lanes have not been looked at."""
@@ -103,51 +147,82 @@ class Feed:
         """Records by their offsets; those that are not in the log any more are left out."""
         found: dict[int, StoredRecord] = {}
         for offset in sorted(offsets):
-            if offset not in found and self._partition.log.log_start <= offset:
-                found.update(await self._read(offset, offset + 1))
+            if not self._recent.start <= offset < self._recent.end:
+                self._recent = await self._read(offset)
+            record = self._recent.record(offset)
+            if record is not None:
+                found[offset] = record
         return found
 
-    async def _fill_normal(self, lane: _Lane, count: int) -> None:
-        partition = self._partition
-        lane.end = max(lane.end, partition.log.log_start)
+    async def _fill_normal(self, lane: _Lane, count: int, bound: int) -> None:
+        partition, size_bytes = self._partition, 0
         while len(lane.records) < count and lane.size_bytes < _AHEAD_BYTES_MAX:
-            bound = partition.last_stable_offset
             start = lane.end
-            if start >= bound:
+            if start >= bound or size_bytes >= _LOOK_BYTES_MAX:
                 return
-            part = await partition.read(start, end=bound, bytes_max=_FETCH_BYTES)
+            try:
+                part = await partition.read(start, end=bound, bytes_max=_FETCH_BYTES)
+            except DataCorrupt as damage:  # nobody can have it; what lies behind it goes on
+                logger.error("damaged records are not given to a queue detail=%r", damage.sentence)
+                if lane.end == start:
+                    lane.end = min(damage.end, bound)
+                continue
+            if lane.end != start:
+                return  # the group was sent elsewhere meanwhile
             end = min(part.next_offset, bound)
             aborted = partition.aborted_spans(start, end)
             for batch in part.batches:
+                size_bytes += batch.header.size
                 if batch.header.is_control or aborted.cover(batch.header):
                     continue
-                for record in decode_batch(batch.data, batch.header):
-                    if start <= record.offset < end and _lane(record) == NORMAL:
-                        lane.add(record)
+                base = batch.header.base_offset
+                for row in decode_rows(batch.data, batch.header):
+                    if start <= base + row[0] < end and (not row[4] or lane_of_headers(row[4]) == NORMAL):
+                        lane.add(record_of(batch.header, row))
             lane.end = end
 
-    async def _fill_other(self, index: int, lane: _Lane, count: int) -> None:
-        while len(lane.records) < count and lane.size_bytes < _AHEAD_BYTES_MAX:
-            bound = self._partition.last_stable_offset
-            if lane.end >= bound:
-                return
-            wanted = count - len(lane.records)
-            offsets = await self._postings.find(index, lane.end, bound, wanted)
-            for offset, record in sorted((await self.again(offsets)).items()):
-                if offset in offsets and _lane(record) == index:
+    async def _fill_other(self, index: int, lane: _Lane, count: int, known_end: int) -> None:
+        while len(lane.records) < count and lane.size_bytes < _AHEAD_BYTES_MAX and lane.end < known_end:
+            wanted = max(count - len(lane.records), _AHEAD_COUNT)
+            start = lane.end
+            offsets = await self._postings.find(index, start, known_end, wanted)
+            if lane.end != start:
+                return  # the group was sent elsewhere meanwhile
+            for offset in offsets:
+                if not self._recent.start <= offset < self._recent.end:
+                    if lane.size_bytes >= _AHEAD_BYTES_MAX:
+                        return
+                    self._recent = await self._read(offset)
+                record = self._recent.record(offset)
+                if record is not None and lane_of_headers(record.headers) == index:
                     lane.add(record)
-            lane.end = offsets[-1] + 1 if len(offsets) == wanted else bound
+                lane.end = offset + 1
+            if len(offsets) < wanted:
+                lane.end = known_end
 
-    async def _read(self, start: int, end: int) -> dict[int, StoredRecord]:
-        """All records of the batch that holds `start`, unless they are aborted."""
-        partition = self._partition
-        part = await partition.read(start, end=end, bytes_max=1)
-        found: dict[int, StoredRecord] = {}
-        for batch in part.batches:
-            aborted = partition.aborted_spans(batch.header.base_offset, batch.header.end_offset)
-            if not batch.header.is_control and not aborted.cover(batch.header):
-                found.update((record.offset, record) for record in decode_batch(batch.data, batch.header))
-        return found
+    async def _read(self, offset: int) -> _Batch:
+        """The batch that holds an offset."""
+        ahead = self._ahead
+        while ahead and ahead[0].header.end_offset <= offset:
+            ahead.popleft()
+        if not ahead or offset < ahead[0].header.base_offset:
+            end = max(self._partition.last_stable_offset, offset + 1)
+            try:
+                part = await self._partition.read(offset, end=end, bytes_max=_BATCHES_BYTES)
+            except OffsetOutOfRange:
+                return _Batch(offset, offset + 1)
+            ahead = self._ahead = deque(part.batches)
+        if not ahead:
+            return _Batch(offset, offset + 1)
+        _, header, data = ahead.popleft()
+        aborted = self._partition.aborted_spans(header.base_offset, header.end_offset)
+        if header.is_control or aborted.cover(header):
+            return _Batch(header.base_offset, header.end_offset)
+        return _Batch(header.base_offset, header.end_offset, decode_rows(data, header), header)
+
+
+def _delta(row: Row) -> int:
+    return row[0]
 
 
 def _fresh(lane: _Lane, count: int, keeps_key_order: bool) -> Fresh:
@@ -158,13 +233,6 @@ def _fresh(lane: _Lane, count: int, keeps_key_order: bool) -> Fresh:
         lane.end if is_all else lane.records[len(records)].offset,
         [_key_of(record) for record in records] if keeps_key_order else (),
     )
-
-
-def _lane(record: StoredRecord) -> int:
-    for name, value in record.headers:
-        if name == PRIORITY_HEADER:
-            return lane_of(value)
-    return NORMAL
 
 
 def _key_of(record: StoredRecord) -> int:

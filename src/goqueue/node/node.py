@@ -25,6 +25,8 @@ from goqueue.node.ledgers import Ledgers
 from goqueue.node.members import Members
 from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
+from goqueue.node.move_metrics import MoveMetrics
+from goqueue.node.moves import Mover
 from goqueue.node.opening import PartitionOpener
 from goqueue.node.partition import Partition
 from goqueue.node.policies import TopicPolicies
@@ -38,7 +40,9 @@ from goqueue.node.queue_metrics import QueueMetrics
 from goqueue.node.read import Reader
 from goqueue.node.rebalances import Rebalances
 from goqueue.node.receipt_key import ReceiptKey
+from goqueue.node.redrive import Redrive
 from goqueue.node.requests import Health
+from goqueue.node.schedule import Scheduler
 from goqueue.node.share import Share
 from goqueue.node.share_offsets import ShareOffsets
 from goqueue.node.stream_members import StreamMembers
@@ -89,7 +93,11 @@ class Node:
         self.producers = Producers(self._metadata, self._guard, changes)
         ids = ids or RandomIds()
         self.groups, self.transactions = self._coordinators(clock, ids)
-        self.publisher = Publisher(self._table, self._guard, self.metrics, clock, self.transactions)
+        self._companions = Companions(disk, self._opener, self._table, self._threads)
+        self.scheduler = self._make_scheduler(clock)
+        self.publisher = Publisher(
+            self._table, self._guard, self.metrics, clock, self.transactions, self.scheduler
+        )
         self.fetcher = Fetcher(self._table, self._guard, self.metrics, ids)
         self.positions = Positions(self._table, self._guard)
         self.describer = Describer(self._table, self._guard, disk, self._threads)
@@ -112,10 +120,12 @@ class Node:
         return groups, transactions
 
     def _make_queue(self, clock: Clock, key: ReceiptKey) -> tuple[Queue, Share, ShareOffsets]:
-        companions = Companions(self._disk, self._opener, self._table, self._threads)
-        ledgers = Ledgers(companions, self._table, clock, self._postings_of)
-        policies = TopicPolicies(self._table, self.groups.lease_settings_of, lambda *_: None)
+        ledgers = Ledgers(self._companions, self._table, clock, self._postings_of)
         table, guard, metrics = self._table, self._guard, QueueMetrics(self.metrics.registry)
+        policies = TopicPolicies(table, self.groups.lease_settings_of)
+        moves = MoveMetrics(self.metrics.registry)
+        mover = Mover(self.topics, table, self.producers, guard, moves, clock, self._spawn)
+        self.redrive = Redrive(ledgers, table, mover, guard, clock)
         queue = Queue(
             self.config.queue,
             ledgers,
@@ -125,13 +135,28 @@ class Node:
             clock,
             key.receipts,
             policies,
-            lambda _: None,
+            mover.wake,
         )
         self.topics.when_deleted(queue.topic_deleted)
         self.groups.when_group_deleted(queue.forget)
         share = Share(queue, ledgers, table, guard, metrics, clock, policies, self.groups, self._spawn)
         self.groups.when_member_left(share.member_left)
         return queue, share, ShareOffsets(queue, ledgers, table, guard, self.groups)
+
+    def _make_scheduler(self, clock: Clock) -> Scheduler:
+        scheduler = Scheduler(
+            self._companions,
+            self._table,
+            self.producers,
+            self._guard,
+            self._disk,
+            self._threads,
+            self.metrics,
+            clock,
+            self._spawn,
+        )
+        self.topics.when_deleted(scheduler.topic_deleted)
+        return scheduler
 
     def _postings_of(self, partition: Partition) -> LanePostings:
         return LanePostings(partition, self._disk, self._threads, self._spawn)
@@ -159,6 +184,7 @@ class Node:
         await self.groups.start()
         await self.transactions.start()
         await self.queue.start()
+        await self.scheduler.start()
         keeping = self._housekeeping
         for work in (
             keeping.flush(),
@@ -167,6 +193,8 @@ class Node:
             keeping.watch_disk(),
             keeping.watch_loop(),
             self.queue.timer.run(),
+            self.scheduler.run(),
+            self.scheduler.keep(),
         ):
             self._spawn(work)
         self._guard.state = NodeState.READY
@@ -185,6 +213,7 @@ class Node:
         """Make everything durable and end. Call `drain` first and stop the listeners."""
         if self._guard.state in (NodeState.READY, NodeState.DRAINING):
             self._guard.state = NodeState.DRAINING
+            await self.scheduler.stop()
             await self._housekeeping.save_all()
         self._guard.state = NodeState.STOPPED
         for task in list(self._tasks):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from goqueue.core.lease.events import Target
 from goqueue.core.lease.policy import LeasePolicy
 from goqueue.model.settings import Ordering, TopicSettings, resolve
+from goqueue.node.dead_letters import dead_letter_target
 from goqueue.node.topic_table import TopicTable
 
 GroupSettings = Callable[[str], Mapping[str, str]]
-DeadLetters = Callable[[str, int, TopicSettings], Target | None]
 
 
 class TopicPolicies:
-    def __init__(self, table: TopicTable, group_settings: GroupSettings, dead_letters: DeadLetters) -> None:
+    def __init__(self, table: TopicTable, group_settings: GroupSettings) -> None:
         self._table = table
         self._group_settings = group_settings
-        self._dead_letters = dead_letters
 
     def policy(self, topic: str, partition: int, group_id: str) -> LeasePolicy:
         settings = self._settings(topic, group_id)
@@ -25,7 +23,7 @@ class TopicPolicies:
             retry_count_max=settings.max_retries,
             backoff_ms=settings.retry_backoff_ms,
             backoff_ms_max=settings.retry_backoff_max_ms,
-            dead_letters=self._dead_letters(topic, partition, settings),
+            dead_letters=dead_letter_target(topic, partition, settings, self._table.partition_count),
             keeps_key_order=settings.ordering is Ordering.KEY,
         )
 

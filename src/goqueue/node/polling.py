@@ -46,6 +46,7 @@ class Taken(NamedTuple):
     """What a member has got of one partition. It is durable once the ledger has settled."""
 
     window: Window
+    incarnation: int  # the window's when the lease was made: a seek may come before it is durable
     given: list[Given]
     records: dict[int, StoredRecord]
     deadline_ms: int
@@ -140,7 +141,7 @@ class Polling:
             feed = ledger.feed(window)  # the group may have been sent elsewhere meanwhile
             now_ms = self._clock.now_ms()
             if ledger.state.windows.get(window.number) is not window:
-                return Taken(window, [], {}, now_ms)
+                return Taken(window, window.incarnation, [], {}, now_ms)
             decision = lease(
                 ledger.state,
                 window,
@@ -151,13 +152,13 @@ class Polling:
                 now_ms=now_ms,
                 policy=policy,
             )
-            records = feed.records(room)
+            records, incarnation = feed.records(room), window.incarnation
             ledger.carry_out(decision.events)
         self._timer.watch(ledger)
         await ledger.trim()
         records |= await self._again(ledger, window, decision.reply, records)
         given = [one for one in decision.reply if one.offset in records]
-        return Taken(window, given, records, now_ms + visibility_ms)
+        return Taken(window, incarnation, given, records, now_ms + visibility_ms)
 
     async def _again(
         self, ledger: OwnedLedger, window: Window, given: Sequence[Given], known: dict[int, StoredRecord]
@@ -191,7 +192,7 @@ class Polling:
                         one.offset,
                         one.deliveries,
                         window.number,
-                        window.incarnation,
+                        taken.incarnation,
                     ),
                 ),
             )
@@ -214,7 +215,10 @@ class Polling:
                 continue
             source = ledger.source
             if not is_full:
-                parked.append((ledger, source.park(future, ledger.feed(window).end, committed=True)))
+                feed = ledger.feed(window)
+                if feed.bound > feed.end:  # more has come, or is still to be looked at
+                    _wake(future)
+                parked.append((ledger, source.park(future, feed.end, committed=True)))
                 if (next_ms := window.next_ready_ms()) is not None:
                     at = min(at, loop.time() + max(next_ms - now_ms, 1) / 1_000)
             keeps_key_order = self._policies.policy(source.topic, source.index, poll.group_id).keeps_key_order

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 from goqueue.core.producer import BATCH_COUNT_KEPT, last_sequence
+from goqueue.core.schedule.events import Message
 from goqueue.log.batch import (
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
@@ -19,11 +21,12 @@ from goqueue.log.batch import (
     encode_batch,
     read_header,
     stamped,
-    validate_new,
+    validate_and_open,
 )
 from goqueue.log.compression import CODEC_OF_SETTING, Codec, codec_of
 from goqueue.log.recompress import recompressed
 from goqueue.model.acks import Acks
+from goqueue.model.delay import DELIVER_AT_MARK, check_due, due_ms_in
 from goqueue.model.errors import (
     GoQueueError,
     InvalidRequest,
@@ -42,6 +45,8 @@ from goqueue.node.guard import Guard
 from goqueue.node.metrics import Metrics
 from goqueue.node.partition import Partition, Stored
 from goqueue.node.requests import NewMessage, Outcome
+from goqueue.node.schedule import Scheduler
+from goqueue.node.schedule_intake import Divided, Intake, lane_in
 from goqueue.node.topic_table import OpenTopic, TopicTable
 
 _RECORD_OVERHEAD_BYTES = 32  # more than the varints and the attributes byte of any record
@@ -55,6 +60,15 @@ class Transaction(NamedTuple):
 
     id: str
     may_join: bool  # the partition becomes part of it with this batch (KIP-890); else it must have been added before
+
+
+class Fresh(NamedTuple):
+    """A batch that may be appended. Where it may have delayed records, there is a limit to the delay."""
+
+    header: BatchHeader
+    batch: bytes
+    delay_ms_max: int | None = None
+    transaction: Transaction | None = None
 
 
 class Placed(NamedTuple):
@@ -82,13 +96,23 @@ class Verify(Protocol):
 
 class Publisher:
     def __init__(
-        self, topics: TopicTable, guard: Guard, metrics: Metrics, clock: Clock, transactions: Verify
+        self,
+        topics: TopicTable,
+        guard: Guard,
+        metrics: Metrics,
+        clock: Clock,
+        transactions: Verify,
+        scheduler: Scheduler,
     ) -> None:
         self._topics = topics
         self._transactions = transactions
         self._guard = guard
         self._metrics = metrics
         self._clock = clock
+        self._scheduler = scheduler
+        self._intake = Intake(scheduler, clock)
+        # Of partitions to which a batch with delayed records is on its way: what comes after it must not overtake it.
+        self._turns: WeakValueDictionary[Partition, asyncio.Lock] = WeakValueDictionary()
 
     async def publish(
         self, topic: str, messages: Sequence[NewMessage], *, acks: Acks, producer: Producer | None = None
@@ -109,16 +133,22 @@ class Publisher:
         if acks is Acks.ALL:
             _check_replicas(target.settings)
         outcomes: list[Outcome | None] = [None] * len(messages)
-        groups = self._grouped(target, messages, outcomes)
+        due_ms: dict[int, int] = {}  # of messages that have to wait, by their place in the request
+        groups = self._grouped(target, messages, outcomes, due_ms)
         if producer is not None and (len(groups) != 1 or any(outcomes)):
             raise _not_idempotent(groups, outcomes)
         waiting: list[tuple[Partition, int, list[int]]] = []
         for index, positions in groups.items():
             partition = target.partitions[index]
+            if due_ms and producer is None:
+                await self._schedule(partition, messages, positions, due_ms, outcomes)
+                positions = [at for at in positions if at not in due_ms]
+                if not positions:
+                    continue
             records = [messages[at].record for at in positions]
             end = await self._store(partition, target.settings, records, positions, producer, outcomes)
             if end is not None:
-                waiting.append((partition, end, positions))
+                waiting.append((partition, end, [at for at in positions if at not in due_ms]))
         if acks is Acks.ALL:
             await self._until_durable(waiting, outcomes)
         return outcomes
@@ -144,14 +174,12 @@ class Publisher:
         if acks is Acks.ALL:
             _check_replicas(target.settings)
         settings = target.settings
-        header = validate_new(batch, settings.max_message_bytes)
+        header, payload = validate_and_open(batch, settings.max_message_bytes)
+        may_delay = DELIVER_AT_MARK in payload
         now_ms = self._clock.now_ms()
         header, batch = _as_the_topic_wants(header, batch, settings, now_ms)
-        if not partition.is_led:
-            await partition.lead()
-        if header.attributes & ATTRIBUTE_TRANSACTIONAL:
-            await self._verify(partition, header, transaction)
-        stored = self._append(partition, batch, header, now_ms)
+        fresh = Fresh(header, batch, settings.delay_max_ms if may_delay else None, transaction)
+        stored, _ = await self._append_in_turn(partition, fresh)
         is_stamped = settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         return Placed(partition, stored, header.record_count, now_ms if is_stamped else None)
 
@@ -175,14 +203,39 @@ class Publisher:
         """Until the batch is on disk; raises where that is not known to be so."""
         await placed.partition.commit.wait(placed.stored.end)
 
-    def _append(self, partition: Partition, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
-        stored = partition.append(batch, header, now_ms=now_ms)
+    async def _append_in_turn(self, partition: Partition, fresh: Fresh) -> tuple[Stored, Divided | None]:
+        """At once, unless records of the batch have to go to the schedule first, or those of one before it."""
+        turn = self._turns.get(partition)
+        if turn is None:
+            if fresh.delay_ms_max is None:
+                return await self._append_now(partition, fresh)
+            turn = self._turns[partition] = asyncio.Lock()
+        async with turn:
+            return await self._append_now(partition, fresh)
+
+    async def _append_now(self, partition: Partition, fresh: Fresh) -> tuple[Stored, Divided | None]:
+        header, batch, delay_ms_max, transaction = fresh
+        if not partition.is_led:
+            await partition.lead()
+        if header.attributes & ATTRIBUTE_TRANSACTIONAL:
+            await self._verify(partition, header, transaction)
+        if delay_ms_max is None:
+            return self._append(partition, batch, header), None
+        divided = await self._intake.divide(partition, header, batch, delay_ms_max)
+        return self._append(partition, divided.batch, divided.header), divided
+
+    def _append(self, partition: Partition, batch: bytes, header: BatchHeader) -> Stored:
+        stored = partition.append(batch, header, now_ms=self._clock.now_ms())
         if not stored.is_duplicate:
             self._metrics.published_bytes.inc(len(batch))
         return stored
 
     def _grouped(
-        self, target: OpenTopic, messages: Sequence[NewMessage], outcomes: list[Outcome | None]
+        self,
+        target: OpenTopic,
+        messages: Sequence[NewMessage],
+        outcomes: list[Outcome | None],
+        due_ms: dict[int, int],
     ) -> dict[int, list[int]]:
         """Partition to positions in the request. Each message is assigned once, here, and nowhere else."""
         groups: dict[int, list[int]] = {}
@@ -198,6 +251,8 @@ class Publisher:
                 _check_size(record, bytes_max, limits)
                 if index is not None:
                     target.partition(index)
+                if record.headers:
+                    self._note_delay(at, record, target.settings, due_ms)
             except GoQueueError as error:
                 outcomes[at] = Outcome(index, None, error)
                 continue
@@ -214,6 +269,37 @@ class Publisher:
             else:
                 positions.append(at)
         return groups
+
+    def _note_delay(
+        self, at: int, record: NewRecord, settings: TopicSettings, due_ms: dict[int, int]
+    ) -> None:
+        at_ms = due_ms_in(record.headers)
+        now_ms = self._clock.now_ms()
+        if at_ms is not None and check_due(at_ms, now_ms=now_ms, delay_ms_max=settings.delay_max_ms):
+            due_ms[at] = at_ms
+
+    async def _schedule(
+        self,
+        partition: Partition,
+        messages: Sequence[NewMessage],
+        positions: list[int],
+        due_ms: dict[int, int],
+        outcomes: list[Outcome | None],
+    ) -> None:
+        """Those of the messages that have to wait."""
+        places = [at for at in positions if at in due_ms]
+        delayed = [
+            Message(due_ms[at], lane_in(messages[at].record.headers), messages[at].record) for at in places
+        ]
+        try:
+            found = await self._scheduler.schedule(partition.topic, partition.index, delayed)
+        except GoQueueError as error:
+            found = [error for _ in places]
+        for at, one in zip(places, found, strict=True):
+            if isinstance(one, GoQueueError):
+                outcomes[at] = Outcome(partition.index, None, one)
+            else:
+                outcomes[at] = Outcome(partition.index, one, deliver_at_ms=due_ms[at])
 
     async def _store(
         self,
@@ -240,18 +326,21 @@ class Publisher:
             first += len(chunk)
             now_ms = self._clock.now_ms()
             header, batch = encode_batch(chunk, now_ms, producer=sender, codec=codec, attributes=attributes)
+            may_delay = sender is not None and any(due_ms_in(record.headers) is not None for record in chunk)
+            fresh = Fresh(header, batch, settings.delay_max_ms if may_delay else None)
             try:
-                if not partition.is_led:
-                    await partition.lead()
-                stored = self._append(partition, batch, header, now_ms)
+                stored, divided = await self._append_in_turn(partition, fresh)
             except GoQueueError as error:
                 for at in places:
                     outcomes[at] = Outcome(partition.index, None, error)
                 continue
-            offset = stored.base_offset
-            for at in places:
-                outcomes[at] = Outcome(partition.index, offset)
-                offset += 1
+            later = divided.later if divided is not None else {}
+            for position, at in enumerate(places):
+                if position in later:
+                    id, due_ms = later[position]
+                    outcomes[at] = Outcome(partition.index, id, deliver_at_ms=due_ms)
+                else:
+                    outcomes[at] = Outcome(partition.index, stored.base_offset + position)
             end = max(end or 0, stored.end)
         return end
 

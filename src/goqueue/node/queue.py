@@ -237,6 +237,7 @@ class Queue:
 
     def follow_up(self, ledger: OwnedLedger, decision: Decision[R]) -> None:
         self.timer.watch(ledger)
+        self._metrics.note(decision.events)
         if any(isinstance(event, Moving) for event in decision.events):
             self._when_moving(ledger)
 
@@ -336,7 +337,6 @@ class Queue:
             ledger.pause(now_ms)
             return
         if decision.events:
-            self._metrics.note(decision.events)
             self.follow_up(ledger, decision)
 
 

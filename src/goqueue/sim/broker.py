@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from random import Random
+from typing import Any, TypeVar
 
 from goqueue.api.http.app import RestApi
 from goqueue.api.http.server import HttpServer
@@ -11,13 +13,16 @@ from goqueue.api.kafka.app import KafkaListener
 from goqueue.core.group.config import GroupConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.limits import Limits
+from goqueue.node.clock import Clock
 from goqueue.node.config import DiskConfig, LogConfig, NodeConfig
 from goqueue.node.node import Node
 from goqueue.sim.disk import SimDisk
+from goqueue.sim.http import NoAnswer
 from goqueue.sim.ids import SimIds
 from goqueue.sim.loop import SimLoop
 from goqueue.sim.process import Process
 
+T = TypeVar("T")
 HOST = "broker"
 PORT = 8080
 KAFKA_PORT = 9092
@@ -45,8 +50,12 @@ class SimClock:
 class SimBroker:
     """Lives of one broker, one after another, on one disk. `problems` says which of them ended as none should."""
 
-    def __init__(self, loop: SimLoop, disk: SimDisk, ids: SimIds | None = None) -> None:
+    def __init__(
+        self, loop: SimLoop, disk: SimDisk, ids: SimIds | None = None, clock: Clock | None = None
+    ) -> None:
         self.problems: list[str] = []
+        self.node: Node | None = None  # of the life that is ready
+        self._clock = clock or SimClock(loop)
         self._loop = loop
         self._disk = disk
         self._ids = ids or SimIds(Random(0))
@@ -77,7 +86,7 @@ class SimBroker:
         return False
 
     async def _serve(self, process: Process, ready: asyncio.Event, stop_asked: asyncio.Event) -> None:
-        clock = SimClock(self._loop)
+        clock = self._clock
         node = Node(CONFIG, process.disk, clock, self._ids)
         watching = asyncio.create_task(self._watch(process, node))
         try:
@@ -86,6 +95,7 @@ class SimBroker:
             await server.start()
             kafka = KafkaListener(node, host=HOST, port=KAFKA_PORT)
             await kafka.start()
+            self.node = node
             ready.set()
             await stop_asked.wait()
             await node.drain()
@@ -103,6 +113,22 @@ class SimBroker:
         await node.failed.wait()
         if process.is_alive:
             self.problems.append("the node met what cannot happen; replay the seed for its log")
+
+    async def call(self, use: Callable[[Node], Coroutine[Any, Any, T]], timeout_s: float) -> T:
+        """Use the node as code of its process does; `NoAnswer` if that dies or takes too long."""
+        process, node = self._process, self.node
+        if process is None or node is None or not process.is_alive:
+            raise NoAnswer("there is no broker")
+        task = process.spawn(use(node))
+        died = asyncio.ensure_future(process.died.wait())
+        try:
+            await asyncio.wait([task, died], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not process.is_alive or not task.done() or task.cancelled():
+                raise NoAnswer("the broker is gone, or slow")
+            return task.result()
+        finally:
+            died.cancel()
+            task.cancel()
 
     async def survives(self, seconds: float) -> bool:
         """Let it run for a while; False if its power was cut in between."""
@@ -125,6 +151,7 @@ class SimBroker:
         return is_clean
 
     async def crash(self, *, power_cut: bool) -> None:
+        self.node = None
         if self._process is not None:
             await self._process.crash(power_cut=power_cut)
             self._process = None

@@ -20,6 +20,13 @@ from goqueue.model.names import METADATA_TOPIC
 from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
 from goqueue.node.partition import Partition
+from goqueue.sim.queue.mutants import (
+    give_what_may_vanish,
+    ignore_lost_events,
+    keep_acks_in_memory,
+    reuse_expired_leases,
+    skip_lane_cursors,
+)
 
 
 @contextmanager
@@ -129,4 +136,9 @@ MUTANTS: dict[str, Mutant] = {
     "forget-markers": Mutant("kafka", forget_markers),
     "accept-zombie-commits": Mutant("kafka", accept_zombie_commits),
     "two-owners": Mutant("kafka", two_owners),
+    "lease-reused-after-expiry": Mutant("queue", reuse_expired_leases),
+    "ack-not-persisted": Mutant("queue", keep_acks_in_memory),
+    "lane-cursor-skips": Mutant("queue", skip_lane_cursors),
+    "lost-events-ignored": Mutant("queue", ignore_lost_events),
+    "given-before-durable": Mutant("queue", give_what_may_vanish),
 }

@@ -10,9 +10,14 @@ from contextlib import nullcontext
 from goqueue.sim.kafka.run import run_kafka_seed
 from goqueue.sim.mutants import MUTANTS
 from goqueue.sim.outcome import Outcome
+from goqueue.sim.queue.run import run_queue_seed
 from goqueue.sim.single_node import run_seed
 
-WORKLOADS: dict[str, Callable[[int], Outcome]] = {"rest": run_seed, "kafka": run_kafka_seed}
+WORKLOADS: dict[str, Callable[[int], Outcome]] = {
+    "rest": run_seed,
+    "kafka": run_kafka_seed,
+    "queue": run_queue_seed,
+}
 
 
 def run_quietly(run: tuple[str, int], mutant: str | None = None) -> Outcome:

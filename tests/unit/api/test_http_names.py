@@ -16,6 +16,7 @@ BODIES = {
     "/topics/{topic}": {"config": {}},
     "/topics/{topic}/messages": {"messages": [{"value": "v"}]},
     "/admin/topics/{topic}/partitions": {"count": 9},
+    "/topics/{topic}/redrive": {},
 }
 NAMED = [(route.method, route.path) for route in ROUTES if "{topic}" in route.path]
 BAD_NAMES = [
@@ -68,7 +69,7 @@ def test_a_bad_name_in_a_path_is_refused(method: str, path: str) -> None:
         body = json.dumps(BODIES.get(path, {})).encode()
         for segment in BAD_SEGMENTS:
             for prefix in ("", "/v1"):
-                target = prefix + path.format(topic=segment, partition=0)
+                target = prefix + path.format(topic=segment, partition=0, offset=0, group="g")
                 response = await client.request(method, target, body)
                 assert (response.status, response.json()["code"]) == (400, "INVALID_NAME"), target
 
@@ -89,7 +90,7 @@ def test_a_bad_name_of_a_new_topic_is_refused(name: str) -> None:
 def test_an_internal_topic_is_not_there(method: str, path: str) -> None:
     async def main(client: Client, node: Node) -> None:
         body = json.dumps(BODIES.get(path, {})).encode()
-        target = path.format(topic="__cluster_metadata", partition=0)
+        target = path.format(topic="__cluster_metadata", partition=0, offset=0, group="g")
         response = await client.request(method, target, body)
         assert (response.status, response.json()["code"]) == (404, "TOPIC_NOT_FOUND")
 

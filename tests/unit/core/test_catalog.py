@@ -62,6 +62,11 @@ def catalog() -> Catalog:
     return Catalog(LIMITS)
 
 
+def test_the_brokers_own_topics_are_not_limited(catalog: Catalog) -> None:
+    run(catalog, CreateTopic("__consumer_offsets", 50, {}, is_internal=True))
+    assert catalog.topics()[0].partition_count == 50
+
+
 def test_created_topic_is_found_with_what_it_was_created_with(catalog: Catalog) -> None:
     (event,) = run(catalog, CreateTopic("a", 2, {"retention.ms": "0060"}), now_ms=77)
     assert event == TopicCreated("a", 1, 2, {"retention.ms": "60"}, 77)

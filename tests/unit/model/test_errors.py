@@ -30,6 +30,7 @@ CLASSES = [
 GRPC_ERRORS = range(2, 17)
 GRPC_OF_HTTP = {  # which gRPC statuses a reader of the HTTP status would not be surprised by
     400: {3},
+    403: {7},
     404: {5, 12},
     405: {12},
     409: {6, 9, 10},

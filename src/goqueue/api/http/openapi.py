@@ -16,6 +16,7 @@ from msgspec import Struct
 from goqueue import __version__
 from goqueue.api.http.asgi import JSON
 from goqueue.api.http.call import NoBody
+from goqueue.api.http.group_schema import GROUP_PATTERN, group_rules
 from goqueue.api.http.publish_body import Message, Publish
 from goqueue.api.http.queue_schema import message_fields, queue_rules
 from goqueue.api.http.read import PARTITION_MAX
@@ -32,6 +33,7 @@ from goqueue.api.http.topic_bodies import LONG_MAX, NAME_PATTERN, NewPartitionCo
 from goqueue.model.codes import WIRE, Code
 from goqueue.model.names import NAME_LENGTH_MAX
 from goqueue.node.config import NodeConfig
+from goqueue.node.members import ID_LENGTH_MAX
 
 _REF = "#/components/schemas/{name}"
 _DESCRIPTION = (
@@ -39,6 +41,7 @@ _DESCRIPTION = (
     "parameters are refused. A publish is acknowledged with `acks` = `all` unless it asks for less."
 )
 _PATH_SCHEMAS: Mapping[str, Schema] = {
+    "group": {"type": "string", "pattern": GROUP_PATTERN, "minLength": 1, "maxLength": ID_LENGTH_MAX},
     "topic": {"type": "string", "pattern": NAME_PATTERN, "minLength": 1, "maxLength": NAME_LENGTH_MAX},
     "partition": {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX},
     "offset": {"type": "integer", "minimum": 0, "maximum": LONG_MAX},
@@ -100,7 +103,9 @@ def _path_parameters(route: AnyRoute) -> Iterable[Schema]:
 def _query_parameters(query: Schema) -> Iterable[Schema]:
     for name, schema in query["properties"].items():
         description = schema.pop("description", "")
-        yield {"name": name, "in": "query", "description": description, "schema": schema}
+        is_required = name in query.get("required", ())
+        parameter: Schema = {"name": name, "in": "query", "description": description, "schema": schema}
+        yield {**parameter, "required": True} if is_required else parameter
 
 
 def _responses(route: AnyRoute, schemas: Mapping[object, Schema]) -> Schema:
@@ -162,6 +167,7 @@ def _rules(config: NodeConfig) -> Mapping[type[Struct], Schema]:
         },
         ReadParameters: {"properties": {"wait": {"pattern": _wait_pattern(limits.wait_ms_max)}}},
         **queue_rules(config),
+        **group_rules(config),
     }
 
 

@@ -18,7 +18,7 @@ from goqueue.api.http.message_headers import (
     InstantField,
     PriorityField,
     TraceField,
-    due_ms,
+    due_headers,
     priority_headers,
     trace_headers,
 )
@@ -132,10 +132,12 @@ def _read_full(body: bytes, now_ms: int) -> PublishRequest:
         key, value = _key(message, at), _value(message, at)
         headers = _headers(message)
         try:
-            more = priority_headers(message.priority, headers) + trace_headers(message.traceparent, headers)
-            at_ms = due_ms(message.delay, message.deliver_at, headers, now_ms)
-            record = NewRecord(key, value, (*headers, *more))
-            messages.append(NewMessage(record, message.partition, at_ms))
+            more = [
+                *priority_headers(message.priority, headers),
+                *due_headers(message.delay, message.deliver_at, headers, now_ms),
+                *trace_headers(message.traceparent, headers),
+            ]
+            messages.append(NewMessage(NewRecord(key, value, (*headers, *more)), message.partition))
         except GoQueueError as error:
             refused[at] = error
     producer = _producer(request)

@@ -19,7 +19,7 @@ PARTITION_MAX = 999_999_999  # of a path; no topic comes near it
 
 async def read(node: Node, path: Mapping[str, str], scope: Event, receive: Receive, send: Send) -> None:
     query = parse_read_query(scope["query_string"], node.config.limits.wait_ms_max)
-    topic, partition = path["topic"], _partition(path["partition"])
+    topic, partition = path["topic"], path_number("partition", path["partition"])
     # Most polls find data: only one that does not pays for the tasks that waiting takes.
     result = await node.reader.read(
         topic, partition, structs.replace(query, wait_ms=0) if query.wait_ms else query
@@ -44,9 +44,8 @@ async def _wait(node: Node, topic: str, partition: int, query: ReadQuery, receiv
         await asyncio.wait((reading, watching))
 
 
-def _partition(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) <= len(str(PARTITION_MAX)):
+def path_number(name: str, text: str, most: int = PARTITION_MAX) -> int:
+    """A number in a path; `name` is that of the parameter."""
+    if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most:
         return int(text)
-    raise InvalidRequest(
-        f"partition {text!r} is not a whole number from 0 to {PARTITION_MAX}", partition=text
-    )
+    raise InvalidRequest(f"{name} {text!r} is not a whole number from 0 to {most}", **{name: text})

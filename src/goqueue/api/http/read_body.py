@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated
 
@@ -105,8 +106,15 @@ _EVERYTHING = ReadQuery()
 
 
 def messages_body(result: ReadResult) -> Messages:
+    return Messages(
+        stored_messages(result.records), result.next_offset, result.high_watermark, result.last_stable_offset
+    )
+
+
+def stored_messages(records: Sequence[StoredRecord]) -> list[StoredMessage]:
+    """Most are text altogether: only if one is not, they are looked at one by one."""
     try:
-        messages = [
+        return [
             StoredMessage(
                 record.offset,
                 _instant(record.timestamp_ms),
@@ -115,11 +123,10 @@ def messages_body(result: ReadResult) -> Messages:
                 _texts(record.headers) if record.headers else _NO_HEADERS,
                 priority_of(record.headers) if record.headers else NORMAL,
             )
-            for record in result.records
+            for record in records
         ]
     except UnicodeDecodeError:
-        messages = [_any_message(record) for record in result.records]
-    return Messages(messages, result.next_offset, result.high_watermark, result.last_stable_offset)
+        return [_any_message(record) for record in records]
 
 
 _NO_HEADERS: dict[str, _Text] = {}

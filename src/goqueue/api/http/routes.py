@@ -13,6 +13,7 @@ from goqueue.api.http import (
     topics,
 )
 from goqueue.api.http.call import NoBody
+from goqueue.api.http.group_routes import GROUP_ROUTES
 from goqueue.api.http.producers import InitProducer, ProducerIdentity, init_producer
 from goqueue.api.http.query import NoQuery
 from goqueue.api.http.queue_routes import QUEUE_ROUTES
@@ -229,6 +230,6 @@ _PRODUCERS: AnyRoute = Route(
     errors=(*_BODY, *_CHANGE),
 )
 
-ROUTES: tuple[AnyRoute, ...] = (*_SYSTEM, *_TOPICS, PUBLISH, READ, _PRODUCERS, *QUEUE_ROUTES)
+ROUTES: tuple[AnyRoute, ...] = (*_SYSTEM, *_TOPICS, PUBLISH, READ, _PRODUCERS, *QUEUE_ROUTES, *GROUP_ROUTES)
 # What any route may answer: a query that is wrong, a bug, a broker that starts, drains or is full of connections.
 COMMON_ERRORS = (Code.INVALID_REQUEST, Code.INTERNAL, Code.NOT_READY)

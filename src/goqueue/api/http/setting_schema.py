@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from goqueue.model.group_settings import GROUP_SETTINGS
 from goqueue.model.names import NAME_LENGTH_MAX
 from goqueue.model.settings import RULES, UNLIMITED, Off, OneOf, Ratio, Rule, TopicName, Whole
 
@@ -85,4 +86,9 @@ SETTINGS_SCHEMA_NULLABLE: Schema = {
     "description": "null takes an override back.",
     "additionalProperties": False,
     "properties": {name: _nullable(_schema(rule)) for name, rule in RULES.items()},
+}
+GROUP_SETTINGS_SCHEMA_NULLABLE: Schema = {
+    "description": "null takes a setting back.",
+    "additionalProperties": False,
+    "properties": {name: _nullable(_schema(setting.rule)) for name, setting in GROUP_SETTINGS.items()},
 }

@@ -21,8 +21,8 @@ from goqueue.api.http.topic_bodies import (
     TopicSummary,
 )
 from goqueue.model.duration import format_instant
-from goqueue.model.errors import InvalidRequest
-from goqueue.model.settings import HOUR_MS, UNLIMITED
+from goqueue.model.errors import InvalidRequest, InvalidSetting
+from goqueue.model.settings import HOUR_MS, RULES, UNLIMITED, TopicName
 from goqueue.node.node import Node
 from goqueue.node.requests import PartitionFacts, TopicFacts
 
@@ -49,7 +49,7 @@ async def describe_topic(call: Call[NoQuery, NoBody]) -> TopicDescription:
 
 async def alter_topic(call: Call[NoQuery, TopicChanges]) -> TopicDescription:
     changes = {
-        name: None if value is None else setting_text(value) for name, value in call.body.config.items()
+        name: None if value is None else setting_text(name, value) for name, value in call.body.config.items()
     }
     return _description(call.node, await call.node.topics.alter(call.path["topic"], changes))
 
@@ -71,8 +71,12 @@ async def list_partitions(call: Call[NoQuery, NoBody]) -> PartitionList:
     return PartitionList([_partition(facts) for facts in call.node.topics.partitions(call.path["topic"])])
 
 
-def setting_text(value: SettingValue) -> str:
+def setting_text(name: str, value: SettingValue) -> str:
     """A JSON value as settings are stored: text, as in Kafka."""
+    if isinstance(RULES.get(name), TopicName) and not isinstance(value, str):
+        raise InvalidSetting(
+            f"setting {name!r} is {value!r}; a topic's name is text", setting=name, value=value
+        )
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
@@ -82,7 +86,7 @@ def setting_text(value: SettingValue) -> str:
 
 def _overrides(new: NewTopic) -> dict[str, str]:
     """All settings of a new topic under their own names, none of them given in two ways."""
-    overrides = {name: setting_text(value) for name, value in new.config.items()}
+    overrides = {name: setting_text(name, value) for name, value in new.config.items()}
     short = {}
     if not isinstance(new.retention_hours, UnsetType):
         hours = new.retention_hours

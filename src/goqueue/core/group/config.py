@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from goqueue.model.errors import InvalidSessionTimeout
+
 DAY_MS = 24 * 3_600_000
 
 
@@ -22,3 +24,13 @@ class GroupConfig(Struct, frozen=True):
     share_heartbeat_ms: int = 3_000
     share_topic_count_max: int = 1_000  # per member
     consumer_rebalance_ms_max: int = 60_000  # to give up a partition before it is taken
+
+
+def check_session_timeout(timeout_ms: int | None, config: GroupConfig) -> None:
+    """Of a member that may choose it; None is as the group is configured."""
+    least_ms, most_ms = config.session_ms_min, config.session_ms_max
+    if timeout_ms is not None and not least_ms <= timeout_ms <= most_ms:
+        raise InvalidSessionTimeout(
+            f"a session of {timeout_ms} ms is not possible; it must be {least_ms} to {most_ms} ms",
+            session_timeout_ms=timeout_ms,
+        )

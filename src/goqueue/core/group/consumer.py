@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from goqueue.core.deadlines import Deadlines
 from goqueue.core.group.assignors import ASSIGNORS
-from goqueue.core.group.config import GroupConfig
+from goqueue.core.group.config import GroupConfig, check_session_timeout
 from goqueue.core.group.consumer_checks import check_epoch, check_form
 from goqueue.core.group.consumer_events import (
     JOIN_EPOCH,
@@ -48,7 +48,6 @@ from goqueue.model.errors import (
     FencedInstance,
     GroupFull,
     InvalidRequest,
-    InvalidSessionTimeout,
     StaleMemberEpoch,
     UnknownMember,
     UnreleasedInstance,
@@ -89,7 +88,7 @@ class ConsumerGroup:
             return self._leave(command)
         if command.subscribed_regex:
             self._roster.subscriptions.check_regex(command.subscribed_regex)
-        self._check_session(command.session_timeout_ms)
+        check_session_timeout(command.session_timeout_ms, self._config)
         return self._beat(command, now_ms)
 
     def tick(self, now_ms: int) -> list[ConsumerEvent]:
@@ -309,14 +308,6 @@ class ConsumerGroup:
 
     def _session_ms(self, member: MemberSubscribed) -> int:
         return member.session_timeout_ms or self._config.consumer_session_ms
-
-    def _check_session(self, timeout_ms: int | None) -> None:
-        least_ms, most_ms = self._config.session_ms_min, self._config.session_ms_max
-        if timeout_ms is not None and not least_ms <= timeout_ms <= most_ms:
-            raise InvalidSessionTimeout(
-                f"a session of {timeout_ms} ms is not possible; it must be {least_ms} to {most_ms} ms",
-                session_timeout_ms=timeout_ms,
-            )
 
     def _await_revocation(self, member: MemberSubscribed, now_ms: int) -> None:
         wait_ms = min(member.rebalance_timeout_ms, self._config.consumer_rebalance_ms_max)

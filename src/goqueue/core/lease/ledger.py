@@ -38,6 +38,7 @@ from goqueue.core.lease.window import Entry, Window
 from goqueue.core.producer import next_sequence
 from goqueue.model.errors import InvariantViolation
 
+_OF_GROUPS = (Leased, Settled, Postponed, Extended, Moving, Sought, Trimmed, Closed)
 _ENTRIES_PER_EVENT: Final = 10_000
 
 
@@ -102,6 +103,8 @@ class Ledger:
         self.is_interrupted = True
 
     def _apply(self, event: Change) -> None:
+        if isinstance(event, _OF_GROUPS) and self._is_closed(event.group):
+            return  # decided before the group was deleted, and written after
         match event:
             case Opened():
                 self.windows[event.group] = Window(event.group, event.group_id, event.start)
@@ -150,6 +153,9 @@ class Ledger:
             self._window(event.group).apply_moving(offsets)
         self.moves[event.serial] = event
         self.sequences[event.target] = next_sequence(event.sequence, len(offsets))
+
+    def _is_closed(self, number: int) -> bool:
+        return number != REDRIVE and number <= self.group_number and number not in self.windows
 
     def _window(self, number: int) -> Window:
         window = self.windows.get(number)

@@ -1,0 +1,122 @@
+"""The log of one schedule: delayed records and what became of them. Ids are offsets, so a record is found by its id."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from goqueue.core.schedule.events import (
+    Event,
+    Fired,
+    Firing,
+    Message,
+    Removed,
+    Taken,
+    decode,
+    decode_message,
+    encode,
+    encode_message,
+)
+from goqueue.log.batch import decode_rows, encode_batch
+from goqueue.model.errors import DataCorrupt, StorageError, TimedOut
+from goqueue.node.clock import Clock
+from goqueue.node.partition import Partition
+
+logger = logging.getLogger(__name__)
+_FETCH_BYTES: Final = 1024 * 1024
+_BATCH_COUNT_MAX: Final = 128
+_BATCH_BYTES_MAX: Final = 64 * 1024
+
+Change = Removed | Firing | Fired | Taken
+
+
+class ScheduleLog:
+    def __init__(self, partition: Partition, clock: Clock) -> None:
+        self.partition = partition
+        self._clock = clock
+
+    @property
+    def end(self) -> int:
+        """The id that the next record gets."""
+        return self.partition.log.end
+
+    async def lead(self) -> None:
+        """Once per start, before the first write."""
+        await self.partition.lead()
+
+    def append(self, messages: Sequence[Message], events: Sequence[Change]) -> None:
+        """In one batch: all of it survives a crash, or nothing. The first message gets the id `end`, the others follow."""
+        start, now_ms = self.end, self._clock.now_ms()
+        records = [encode_message(start + at, one) for at, one in enumerate(messages)]
+        header, batch = encode_batch(records + [encode(event) for event in events], now_ms)
+        self.partition.append(batch, header, now_ms=now_ms)
+
+    async def settled(self) -> None:
+        """Until everything appended so far is on disk; raises where that is not known to be so in time."""
+        await self.partition.commit.wait(self.end)
+
+    async def settled_at_last(self, end: int) -> None:
+        """However long it takes; raises if it never will be."""
+        while True:
+            try:
+                return await self.partition.commit.wait(end)
+            except TimedOut as error:
+                logger.warning("a schedule's log is slow error=%r", error.sentence)
+
+    async def replay(self, start: int, apply: Callable[[Event], None]) -> int:
+        """Every event from an offset on, oldest first; how many there were. Damage is passed over and reported: what it
+        held is lost, and everything else must come up all the same."""
+        log = self.partition.log
+        offset, count = max(start, log.log_start), 0
+        while offset < log.end:
+            try:
+                part = await self.partition.read(offset, end=log.end, bytes_max=_FETCH_BYTES)
+            except DataCorrupt as error:
+                logger.error("delayed messages are lost detail=%r", error.sentence)
+                offset = error.end
+                continue
+            for batch in part.batches:
+                for _, _, key, value, _ in decode_rows(batch.data, batch.header):
+                    try:
+                        apply(decode(key, value))
+                    except ValueError as error:
+                        raise StorageError(f"{log.folder} has an unknown event: {error}") from None
+                count += batch.header.record_count
+            offset = part.next_offset
+        return count
+
+    async def read(self, ids: Iterable[int]) -> dict[int, Message]:
+        """Delayed records by their ids. Those that are not in the log any more, or are damaged there, are left out."""
+        found: dict[int, Message] = {}
+        wanted = set(ids)
+        for id in sorted(wanted):
+            if id in found or not self.partition.log.log_start <= id < self.end:
+                continue
+            await asyncio.sleep(
+                0
+            )  # what is in the page cache is read without waiting, and others have work, too
+            try:
+                part = await self.partition.read(id, end=id + 1, bytes_max=1)
+            except DataCorrupt:
+                continue  # the partition has reported it
+            for batch in part.batches:
+                base = batch.header.base_offset
+                for delta, _, key, value, headers in decode_rows(batch.data, batch.header):
+                    if base + delta in wanted and value is not None and key is not None and len(key) == 8:
+                        found[base + delta] = decode_message(value, headers)
+        return found
+
+
+def in_chunks(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Small ones: who reads a record reads the batch that it is in."""
+    start = size = 0
+    for at, message in enumerate(messages):
+        record = message.record
+        more = len(record.key or b"") + len(record.value or b"")
+        if at > start and (at - start >= _BATCH_COUNT_MAX or size + more > _BATCH_BYTES_MAX):
+            yield messages[start:at]
+            start, size = at, 0
+        size += more
+    yield messages[start:]

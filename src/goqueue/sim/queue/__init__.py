@@ -1,0 +1,1 @@
+"""Simulated members of queue groups."""

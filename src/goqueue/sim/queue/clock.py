@@ -1,0 +1,30 @@
+"""A wall clock that is set forward and back, as clocks are."""
+
+from __future__ import annotations
+
+from goqueue.sim.broker import EPOCH_MS
+from goqueue.sim.loop import SimLoop
+
+
+class JumpingClock:
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self._jumps: list[tuple[float, int]] = [(0.0, 0)]  # since when it is so much ahead
+
+    def now_ms(self) -> int:
+        return self._at(self._loop.time(), self._jumps[-1][1])
+
+    def jump(self, by_ms: int) -> None:
+        self._jumps.append((self._loop.time(), self._jumps[-1][1] + by_ms))
+
+    def latest_ms(self, start_s: float, end_s: float) -> int:
+        """The latest time that it showed in between."""
+        shown = 0
+        for index, (since_s, ahead_ms) in enumerate(self._jumps):
+            until_s = self._jumps[index + 1][0] if index + 1 < len(self._jumps) else float("inf")
+            if since_s <= end_s and until_s >= start_s:
+                shown = max(shown, self._at(min(end_s, until_s), ahead_ms))
+        return shown
+
+    def _at(self, time_s: float, ahead_ms: int) -> int:
+        return EPOCH_MS + int(time_s * 1_000) + ahead_ms
