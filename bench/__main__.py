@@ -22,10 +22,16 @@ from bench.lines import (
     log,
     loopback,
     node,
+    queue_delays,
+    queue_lanes,
+    queue_leased,
+    queue_wakeup,
+    queue_work,
     rest,
     start,
 )
 from bench.machine import describe_machine
+from bench.queue_bench import QueueBench
 from bench.report import Report, load, newest, save, show, write_docs
 from bench.scale import FULL, QUICK, Run
 from bench.workspace import workspace
@@ -41,10 +47,15 @@ GROUPS: dict[str, Callable[[Run], list[Line]]] = {
     "kafka.latency": kafka_latency.run,
     "kafka.partitions": kafka_partitions.run,
     "kafka.consumers": kafka_consumers.run,
+    "queue.work": queue_work.run,
+    "queue.wakeup": queue_wakeup.run,
+    "queue.lanes": queue_lanes.run,
+    "queue.leased": queue_leased.run,
+    "queue.delays": queue_delays.run,
 }
 _TIMEOUT_S = {
-    False: 2_700,
-    True: 600,
+    False: 5_400,
+    True: 900,
 }  # a run that hangs fails; on a busy machine one takes several times as long
 
 
@@ -73,14 +84,20 @@ def run(names: list[str], *, is_quick: bool) -> Report:
     lines: list[Line] = []
     scale = QUICK if is_quick else FULL
     warmth = Warmth(scale.kafka.warm_count, scale.kafka.warm_request_count)
-    with workspace() as folder, KafkaBench(folder, warmth) as kafka:
+    with (
+        workspace() as folder,
+        KafkaBench(folder, warmth) as kafka,
+        QueueBench(folder, scale.queue.warm_count) as queue,
+    ):
         for name, measure in GROUPS.items():
             if name in names:
                 begun = time.monotonic()
-                lines += measure(Run(folder, scale, kafka))
+                lines += measure(Run(folder, scale, kafka, queue))
                 print(f"{name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     seconds = round(time.monotonic() - started, 1)
-    return Report(taken, is_quick, set(names) < set(GROUPS), seconds, machine, lines, kafka.absent)
+    return Report(
+        taken, is_quick, set(names) < set(GROUPS), seconds, machine, lines, kafka.absent | queue.absent
+    )
 
 
 def _parse() -> argparse.Namespace:

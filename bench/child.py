@@ -148,7 +148,7 @@ class Server(Child):
 
 
 class Broker(Server):
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *more: str) -> None:
         super().__init__(
             "goqueue.cli.main",
             "serve",
@@ -160,6 +160,7 @@ class Broker(Server):
             "127.0.0.1:0",
             "--log-level",
             "warning",
+            *more,
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from bench.kafka_load import KafkaLoad
 from bench.kafka_plans import Consume, Consumed, Produce, Produced, Spreading, Target
@@ -17,9 +17,20 @@ from bench.peers.peer import KafkaServer, Peer, PeerAbsent
 from bench.workspace import fresh_folder
 
 T = TypeVar("T")
+S = TypeVar("S", bound="Named")
 SYNCED = "synced_kafka"
 _WARM_BYTES = 100
 _WARM_PARTITIONS = 3
+
+
+class Named(Protocol):
+    """What is measured in turn with others."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +133,7 @@ class KafkaBench:
             self.burst(side, Produce(target, self._warmth.request_count, _WARM_BYTES, "1", singly))
 
 
-def interleave(sides: Sequence[Side], round_count: int, measure: Callable[[Side], T]) -> dict[str, list[T]]:
+def interleave(sides: Sequence[S], round_count: int, measure: Callable[[S], T]) -> dict[str, list[T]]:
     """One side after the other, every round beginning with another one. Side to what it gave, by round."""
     taken: dict[str, list[T]] = {side.name: [] for side in sides}
     for turn in range(round_count):

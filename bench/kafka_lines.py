@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from bench.kafka_bench import Side
+from bench.kafka_bench import Named
 from bench.line import Goal, Line, Rounds, spread
 
 T = TypeVar("T")
@@ -13,7 +13,7 @@ Figures = Mapping[str, Callable[[T], float]]
 
 
 def compare(
-    sides: Sequence[Side],
+    sides: Sequence[Named],
     taken: Mapping[str, Sequence[T]],
     *,
     name: str,

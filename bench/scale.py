@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.kafka_bench import KafkaBench
+from bench.queue_bench import QueueBench
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Scale:
     recovery_bytes: int
     start_count: int
     kafka: KafkaScale
+    queue: QueueScale
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,20 @@ class KafkaScale:
     partition_count: int  # that the requests go round
     consumers_s: float
     consumer_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueScale:
+    """Of the lines of the queue, most of them with other brokers beside ours."""
+
+    round_count: int
+    work_count: int  # messages of a round
+    warm_count: int  # that each server gets before it is measured
+    wake_count: int  # messages that wake a waiting consumer, one by one
+    lane_round_count: int
+    leased_count: int  # messages that are leased at once
+    delayed_count: int  # messages that are pending
+    fired_count: int  # messages whose lateness is measured
 
 
 FULL = Scale(
@@ -58,6 +74,16 @@ FULL = Scale(
         consumers_s=8.0,
         consumer_count=200,
     ),
+    queue=QueueScale(
+        round_count=3,
+        work_count=50_000,
+        warm_count=5_000,
+        wake_count=1_000,
+        lane_round_count=5,
+        leased_count=1_000_000,
+        delayed_count=10_000_000,
+        fired_count=10_000,
+    ),
 )
 QUICK = Scale(
     round_count=3,
@@ -80,6 +106,16 @@ QUICK = Scale(
         consumers_s=2.0,
         consumer_count=50,
     ),
+    queue=QueueScale(
+        round_count=1,
+        work_count=4_000,
+        warm_count=1_000,
+        wake_count=50,
+        lane_round_count=1,
+        leased_count=10_000,
+        delayed_count=20_000,
+        fired_count=500,
+    ),
 )
 
 
@@ -90,3 +126,4 @@ class Run:
     folder: Path
     scale: Scale
     kafka: KafkaBench
+    queue: QueueBench

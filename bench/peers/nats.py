@@ -68,5 +68,7 @@ def _program(*, is_synced: bool) -> str:
         run([go, "install", _MODULE], cwd=folder, env={"GOBIN": str(folder)}, timeout_s=_BUILD_TIMEOUT_S)
         return str(program)
     if is_synced:
-        raise PeerAbsent("Debian's nats-server has no `sync_interval: always`, and there is no Go to build a newer one")
+        raise PeerAbsent(
+            "Debian's nats-server has no `sync_interval: always`, and there is no Go to build a newer one"
+        )
     return str(unpack(("nats-server",)) / "usr" / "sbin" / "nats-server")

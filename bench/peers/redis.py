@@ -39,9 +39,7 @@ class RedisStreams:
             "appendfsync": self.sync,
         }
         words = [word for name, value in settings.items() for word in (f"--{name}", value)]
-        with Child(
-            program, *words, program=guarded("env", f"LD_LIBRARY_PATH={libraries}")
-        ) as child:
+        with Child(program, *words, program=guarded("env", f"LD_LIBRARY_PATH={libraries}")) as child:
             await_port(child, port, "Redis")
             yield QueueServer(
                 f"Redis {found[1] if found else ''} Streams, appendfsync {self.sync}",

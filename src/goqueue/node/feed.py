@@ -125,8 +125,7 @@ class Feed:
         """Until each lane has so many records, or as many as there are. Where that takes long it ends before, and `end`
         says that there is more to look at. One caller at a time."""
         bound = self.bound
-        # A lease outlives a power cut. If its record did not, another would come to its place and count as given.
-        await self._partition.commit.wait(bound)
+        await self._until_durable(bound)
         known_end = await self._postings.look(bound)
         for index, lane in enumerate(self._lanes):
             lane.end = max(lane.end, self._partition.log.log_start)
@@ -134,6 +133,10 @@ class Feed:
                 await self._fill_normal(lane, count, bound)
             else:
                 await self._fill_other(index, lane, count, known_end)
+
+    async def _until_durable(self, end: int) -> None:
+        """A lease outlives a power cut. If its record did not, another would come to its place and count as given."""
+        await self._partition.commit.wait(end)
 
     def offer(self, count: int, *, keeps_key_order: bool) -> Offer:
         """Up to so many of each lane. Behind what is not offered the lanes have not been looked at."""

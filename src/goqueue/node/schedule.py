@@ -252,9 +252,8 @@ class Scheduler:
                     error.sentence,
                 )
             await asyncio.sleep(_PAUSE_S)
-        finally:
-            schedule.is_busy = False
-            self._woken.set()
+        schedule.is_busy = False  # after any other error it stays so: the node must stop
+        self._woken.set()
         if schedule.has_moved and not schedule.is_reading_ahead and not schedule.source.is_deleted:
             self._spawn(self._read_ahead(schedule))
 

@@ -22,7 +22,6 @@ from goqueue.node.commit import GroupCommit
 from goqueue.node.partition import Partition
 from goqueue.sim.queue.mutants import (
     give_what_may_vanish,
-    ignore_lost_events,
     keep_acks_in_memory,
     reuse_expired_leases,
     skip_lane_cursors,
@@ -139,6 +138,5 @@ MUTANTS: dict[str, Mutant] = {
     "lease-reused-after-expiry": Mutant("queue", reuse_expired_leases),
     "ack-not-persisted": Mutant("queue", keep_acks_in_memory),
     "lane-cursor-skips": Mutant("queue", skip_lane_cursors),
-    "lost-events-ignored": Mutant("queue", ignore_lost_events),
     "given-before-durable": Mutant("queue", give_what_may_vanish),
 }

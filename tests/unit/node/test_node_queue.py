@@ -38,7 +38,7 @@ def test_records_are_given_once_and_an_ack_ends_it() -> None:
         (done,) = await ack(node, got[1])
         assert isinstance(done, Finished)
         assert (done.committed_offset, done.in_flight_count) == (0, 2)
-        first, last = await ack(node, got[0], got[2])
+        _, last = await ack(node, got[0], got[2])
         assert isinstance(last, Finished)
         assert last.committed_offset == 3
         (again,) = await ack(node, got[0])

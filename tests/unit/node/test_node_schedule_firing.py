@@ -160,8 +160,8 @@ def test_a_record_that_is_damaged_between_the_decision_and_its_repetition(is_the
         async def first(node: Node) -> None:
             await create(node)
             await publish(node, b"plain")
-            for number in range(3):
-                await later(node, b"payload %d" % number, 10)
+            for one in [delayed(b"payload %d" % number, 10) for number in range(3)]:
+                await node.publisher.publish("orders", [NewMessage(one, 0)], acks=Acks.ALL)
             schedule = node.scheduler._schedules["orders", 0]
             carry_out = schedule.carry_out
             append = schedule.source.append

@@ -71,7 +71,7 @@ class Rebalance:
     def _complete_if_all_joined(self, group: ClassicGroup, turn: Turn) -> None:
         """An empty group's first rebalance ends with its delay, not before."""
         is_waiting = group.state is GroupState.PREPARING_REBALANCE and not group.is_initial
-        if is_waiting and group.has_all_joined:
+        if is_waiting and (group.has_all_joined or not group.members):
             self._complete_join(group, turn)
 
     # The first phase.
@@ -95,7 +95,7 @@ class Rebalance:
             group.has_newcomer = False
             group.initial_ms_left = max(group.rebalance_timeout_ms - delay_ms, 0)
             self._deadlines.set(_join_key(group), turn.now_ms + delay_ms)
-        elif group.is_initial or group.has_all_joined:
+        elif group.is_initial or group.has_all_joined or not group.members:
             self._complete_join(group, turn)
         else:
             self._deadlines.set(_join_key(group), turn.now_ms + group.rebalance_timeout_ms)

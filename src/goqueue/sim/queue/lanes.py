@@ -39,7 +39,7 @@ class LaneReading:
             if found:
                 await self._member.ack(found)
             seen += found
-            await asyncio.sleep(self._rng.uniform(1.0, 5.0) if self._is_slow else 0.01)
+            await asyncio.sleep(self._rng.uniform(1.0, 4.0) if self._is_slow else 0.01)
         if self._is_slow:
             self._check_waits(seen)
         else:

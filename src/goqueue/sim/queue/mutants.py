@@ -9,10 +9,9 @@ from unittest.mock import patch
 from goqueue.core.lease import decisions
 from goqueue.core.lease.decisions import Claim
 from goqueue.core.lease.events import Change, Settled
-from goqueue.core.lease.ledger import Ledger
 from goqueue.core.lease.window import Entry, Window
 from goqueue.model.errors import GoQueueError
-from goqueue.node.commit import GroupCommit
+from goqueue.node.feed import Feed
 from goqueue.node.ledger import OwnedLedger
 
 
@@ -56,20 +55,11 @@ def skip_lane_cursors() -> Iterator[None]:
 
 
 @contextmanager
-def ignore_lost_events() -> Iterator[None]:
-    """A ledger goes on behind a hole in its log as if nothing were missing."""
-    with patch.object(Ledger, "interrupt", lambda self: None):
-        yield
-
-
-@contextmanager
 def give_what_may_vanish() -> Iterator[None]:
     """Records are given before they are durable: a power cut takes them, and others come to their places."""
-    wait = GroupCommit.wait
 
-    async def hasty(self: GroupCommit, end: int, *, since: float | None = None) -> None:
-        if since is not None or "/__" in self.folder:  # publishers say since when, feeds do not
-            await wait(self, end, since=since)
+    async def hasty(self: Feed, end: int) -> None:
+        pass
 
-    with patch.object(GroupCommit, "wait", hasty):
+    with patch.object(Feed, "_until_durable", hasty):
         yield
