@@ -27,7 +27,10 @@ def unpack(packages: Sequence[str]) -> Path:
     with tempfile.TemporaryDirectory(dir=root.parent) as folder:
         downloads, unpacked = Path(folder, "downloads"), Path(folder, "root")
         downloads.mkdir()
-        run(["apt-get", "download", *packages], cwd=downloads, timeout_s=_DOWNLOAD_TIMEOUT_S)
+        try:
+            run(["apt-get", "download", *packages], cwd=downloads, timeout_s=_DOWNLOAD_TIMEOUT_S)
+        except PeerAbsent as absent:
+            raise PeerAbsent(f"{absent}; `apt-get update` may help") from absent
         for package in sorted(downloads.glob("*.deb")):
             run(["dpkg", "-x", str(package), str(unpacked)], cwd=downloads)
         unpacked.replace(root)
@@ -52,9 +55,7 @@ def run(
         raise PeerAbsent(f"`{command[0]}` took longer than {timeout_s:g} s") from error
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or error.stdout).strip().splitlines() or ["no reason given"]
-        raise PeerAbsent(
-            f"`{' '.join(command[:2])}` failed: {reason[-1]} (is `apt-get update` due?)"
-        ) from error
+        raise PeerAbsent(f"`{' '.join(command[:2])}` failed: {reason[-1]}") from error
     except OSError as error:
         raise PeerAbsent(f"`{command[0]}` cannot be run: {error}") from error
     return done.stdout

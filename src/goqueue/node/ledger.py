@@ -9,7 +9,7 @@ from goqueue.core.lease.decisions import open_group
 from goqueue.core.lease.events import Change, Event, Leased, Settled, decode, encode
 from goqueue.core.lease.ledger import Ledger
 from goqueue.core.lease.window import Window
-from goqueue.model.errors import InvariantViolation
+from goqueue.model.errors import CoordinatorNotAvailable, InvariantViolation
 from goqueue.node.clock import Clock
 from goqueue.node.feed import Feed, Postings
 from goqueue.node.owned_state import OwnedState
@@ -83,7 +83,12 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         if self._watchers and not all(isinstance(event, Leased) for event in events):
             self._wake(is_finish=all(isinstance(event, Settled) for event in events))
         if self._written_bytes > max(_SNAPSHOT_BYTES_MIN, _SNAPSHOT_RATIO * self._snapshot_bytes):
-            self._save_snapshot()
+            try:
+                self._save_snapshot()
+            except (
+                CoordinatorNotAvailable
+            ):  # the events are written all the same; the next snapshot comes later
+                self._written_bytes = 0
 
     def watch(self, future: asyncio.Future[None], *, also_finishes: bool) -> None:
         """Until `unwatch`: something has come back, or (if asked for) was finished."""

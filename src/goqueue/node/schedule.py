@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from goqueue.core.schedule.events import Message
-from goqueue.core.schedule.states import State
+from goqueue.core.schedule.states import WAITING, State
 from goqueue.log.disk import Disk
 from goqueue.model.errors import GoQueueError, InvalidRequest, ScheduleNotFound
 from goqueue.node.clock import Clock
@@ -160,11 +160,11 @@ class Scheduler:
     async def get(self, topic: str, index: int, id: int) -> Delayed:
         self._guard.admit_read()
         schedule = self._known(topic, index)
-        states = None if schedule is None else schedule.state.states
-        if schedule is not None and states is not None and states.get(id) in (State.PENDING, State.FIRING):
-            found = await schedule.log.read([id])
-            if id in found:
-                return Delayed(topic, index, id, found[id].due_ms, states.get(id), states.lane(id))
+        if schedule is not None and schedule.state.states.get(id) in WAITING:
+            found = await schedule.read([id])
+            state = schedule.state.states.get(id)  # by now
+            if id in found and state in WAITING:
+                return Delayed(topic, index, id, found[id].due_ms, state, found[id].lane)
         raise ScheduleNotFound(
             f"no message with offset {id} waits in partition {index} of {topic!r}", offset=id
         )

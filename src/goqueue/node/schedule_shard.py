@@ -25,7 +25,7 @@ from goqueue.node.schedule_nearby import NEAR_MS, Nearby, Room
 from goqueue.node.threads import Threads
 
 logger = logging.getLogger(__name__)
-_SAVE_COUNT: Final = 1_000_000  # of events since: what a start reads in a few seconds
+_SAVE_COUNT: Final = 500_000  # of events since: what a start reads in a few seconds
 _SAVE_INTERVAL_MS: Final = 600_000  # tombstones stay in the log for longer: see `Companions`
 _STALE_COUNT_MIN: Final = 65_536
 _AHEAD_COUNT_MAX: Final = 50_000

@@ -8,7 +8,9 @@ import pytest
 from tests.support.delays import later
 from tests.support.nodes import End, World, counted, create, nothing, publish, read_values, simulate
 
+from goqueue.core.schedule.events import Message
 from goqueue.core.schedule.wheel import BUCKET_MS
+from goqueue.model.record import NewRecord
 from goqueue.node import schedule_shard
 from goqueue.node.node import Node
 from goqueue.sim.disk import Operation
@@ -223,3 +225,18 @@ def test_a_start_with_a_parked_bucket_that_is_long_overdue_delivers_it() -> None
         await world.live(last)
 
     simulate(main)
+
+
+def test_the_index_never_knows_more_than_what_is_durable_in_the_log() -> None:
+    """Otherwise a power cut would let it name records that are not there, or others."""
+
+    async def life(node: Node) -> None:
+        await create(node)
+        await later(node, b"v", 3_600)
+        schedule = node.scheduler._schedules["orders", 0]
+        schedule.add([Message(1_800_000_000_000, 2, NewRecord(None, b"w"))])
+        assert schedule.log.partition.log.durable_end == 1
+        await schedule.save()
+        assert schedule.log.partition.log.durable_end == 2
+
+    simulate(lambda world: world.live(life))

@@ -23,7 +23,7 @@ class State(IntEnum):
     CANCELLED = 4
 
 
-_WAITING = (State.PENDING, State.FIRING)
+WAITING = (State.PENDING, State.FIRING)
 
 
 class States:
@@ -62,7 +62,7 @@ class States:
         before = page[at] & _STATE_MASK
         page[at] = page[at] & ~_STATE_MASK | state
         self.pending_count += (state is State.PENDING) - (before == State.PENDING)
-        if before in _WAITING and state not in _WAITING:
+        if before in WAITING and state not in WAITING:
             self._leave(number)
 
     def _leave(self, number: int) -> None:

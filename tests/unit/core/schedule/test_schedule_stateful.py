@@ -218,3 +218,13 @@ def test_only_so_many_producers_are_remembered(monkeypatch: pytest.MonkeyPatch) 
         for event in schedule.take_from(Producer(id, 0, 0), 1, first_id=0, positions=[0]):
             schedule.apply(event, START_MS)
     assert sorted(schedule.taken) == [1, 3]
+
+
+def test_a_clock_that_jumps_back_after_a_record_ripened_does_not_make_it_early() -> None:
+    schedule = Schedule()
+    schedule.apply(Scheduled(0, START_MS + 100, 2), START_MS)
+    schedule.ripen(START_MS + 100)
+    assert [one.id for one in schedule.ripe] == [0]
+    producer = Producer(1, 0, 0)
+    assert schedule.fire({0: 1}, bytes_max=9, producer=producer, now_ms=START_MS + 99) is None
+    assert schedule.fire({0: 1}, bytes_max=9, producer=producer, now_ms=START_MS + 100) is not None

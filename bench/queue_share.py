@@ -1,0 +1,114 @@
+"""Ours by Kafka's protocol: confluent-kafka's producer, and its ShareConsumer with explicit acknowledgement.
+
+Both block, so each call runs in a thread. What the topic is made with and asked about goes by REST.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any  # the share consumer has no types
+
+import confluent_kafka
+import msgspec
+from confluent_kafka import KafkaError, Message, Producer
+
+from bench.line import require
+from bench.queue_client import Taken
+from bench.queue_plans import Queue
+from bench.queue_rest import Connection, RestQueue, group_of
+
+_TIMEOUT_S = 30.0
+_POLL_S_MAX = 0.5
+_ACCEPT = 1
+_kafka: Any = confluent_kafka
+
+
+class _Config(msgspec.Struct):
+    """Of an answer that only has to be a success."""
+
+
+class ShareQueue:
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._rest = RestQueue(queue)
+        self._address = f"127.0.0.1:{queue.port}"
+
+    async def create(self) -> None:
+        await self._rest.create()
+        connection = await Connection.open(self._queue.admin_port)
+        body = msgspec.json.encode({"config": {"share.auto.offset.reset": "earliest"}})
+        await connection.ask("PATCH", f"/groups/{group_of(self._queue.name)}", _Config, body)
+        await connection.close()
+
+    async def publisher(self) -> KafkaPublisher:
+        settings = {"bootstrap.servers": self._address, "acks": "all", "linger.ms": 0, "log_level": 2}
+        return KafkaPublisher(Producer(settings), self._queue.name)
+
+    async def taker(self) -> ShareTaker:
+        consumer = _kafka.ShareConsumer(
+            {
+                "bootstrap.servers": self._address,
+                "group.id": group_of(self._queue.name),
+                "share.acknowledgement.mode": "explicit",
+                "max.poll.records": 100,
+                "log_level": 2,
+            }
+        )
+        consumer.subscribe([self._queue.name])
+        return ShareTaker(consumer)
+
+    async def unsettled_count(self) -> int:
+        return await self._rest.unsettled_count()
+
+    async def delete(self) -> None:
+        await self._rest.delete()
+
+
+class KafkaPublisher:
+    def __init__(self, producer: Producer, topic: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._errors: list[KafkaError] = []
+
+    async def publish(self, values: Sequence[bytes], priorities: Sequence[int] = ()) -> None:
+        await asyncio.to_thread(self._publish, values)
+
+    def _publish(self, values: Sequence[bytes]) -> None:
+        for value in values:
+            self._producer.produce(self._topic, value, on_delivery=self._delivered)
+        left_count = self._producer.flush(_TIMEOUT_S)
+        require(left_count == 0, f"{left_count} messages were not confirmed in {_TIMEOUT_S:g} s")
+        require(not self._errors, f"a message was refused: {self._errors}")
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._errors.append(error)
+
+    async def close(self) -> None:
+        """Nothing is on its way any more."""
+
+
+class ShareTaker:
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+
+    async def take(self, count_max: int, wait_s: float) -> Taken:
+        """As many as a poll gives, which may be more than were asked for."""
+        messages = await asyncio.to_thread(self._consumer.poll, min(wait_s, _POLL_S_MAX))
+        for message in messages:
+            require(message.error() is None, f"the share consumer got {message.error()}")
+
+        async def ack() -> None:
+            await asyncio.to_thread(self._ack, messages)
+
+        return Taken([message.value() for message in messages], ack)
+
+    def _ack(self, messages: Sequence[Any]) -> None:
+        for message in messages:
+            self._consumer.acknowledge(message, _ACCEPT)
+        results = self._consumer.commit_sync(_TIMEOUT_S)
+        require(bool(results) and set(results.values()) == {None}, f"an acknowledgement failed: {results}")
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._consumer.close)
