@@ -121,6 +121,7 @@ async def _haunt_with_aiokafka(proxy: TcpProxy, topic: str) -> Any:
         enable_auto_commit=False,
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=300,
+        request_timeout_ms=8_000,
     )
     await zombie.start()
     try:

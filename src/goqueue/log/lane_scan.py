@@ -10,7 +10,7 @@ from goqueue.log.batch import HEADER_BYTES, BatchHeader
 from goqueue.log.compression import Codec, codec_of, decompress
 from goqueue.log.partition_log import PartitionLog, Slice
 from goqueue.log.postings import LISTED_LANES
-from goqueue.log.records import decode_records
+from goqueue.log.records import contains, decode_records
 from goqueue.model.errors import DataCorrupt, InvalidBatch, OffsetOutOfRange, UnsupportedCompression
 from goqueue.model.priority import LANE_COUNT, NORMAL, PRIORITY_HEADER, lane_of
 from goqueue.model.record import Header
@@ -79,8 +79,8 @@ def _listed(header: BatchHeader, data: memoryview) -> Iterator[tuple[int, int]]:
     try:
         codec = codec_of(header.attributes)
         payload = data[HEADER_BYTES : header.size]
-        content = bytes(payload) if codec is Codec.NONE else decompress(codec, payload)
-        if _NAME not in content:
+        content = payload if codec is Codec.NONE else decompress(codec, payload)
+        if not contains(content, _NAME):
             return
         rows = decode_records(content, 0, header.record_count, header.last_offset_delta)
     except (ValueError, InvalidBatch, UnsupportedCompression):  # nobody can read its records

@@ -185,6 +185,10 @@ def check_records_in_python(
     return max((timestamp_delta for _, timestamp_delta, _, _, _ in rows), default=None)
 
 
+def contains_in_python(data: bytes | memoryview, mark: bytes, /) -> bool:
+    return mark in (data if isinstance(data, bytes) else bytes(data))
+
+
 # GOQUEUE_PURE_PYTHON turns the compiled twin off, for tests and for ruling it out when something is odd.
 try:
     if os.environ.get("GOQUEUE_PURE_PYTHON"):
@@ -193,8 +197,10 @@ try:
 
     check_records = _kernel.check_records
     decode_records = _kernel.decode_records
+    contains = _kernel.contains
     IS_COMPILED = True
 except ImportError:
     check_records = check_records_in_python
     decode_records = decode_records_in_python
+    contains = contains_in_python
     IS_COMPILED = False

@@ -25,6 +25,7 @@ from goqueue.log.batch import (
 )
 from goqueue.log.compression import CODEC_OF_SETTING, Codec, codec_of
 from goqueue.log.recompress import recompressed
+from goqueue.log.records import contains
 from goqueue.model.acks import Acks
 from goqueue.model.delay import DELIVER_AT_MARK, check_due, due_ms_in
 from goqueue.model.errors import (
@@ -175,7 +176,7 @@ class Publisher:
             _check_replicas(target.settings)
         settings = target.settings
         header, payload = validate_and_open(batch, settings.max_message_bytes)
-        may_delay = DELIVER_AT_MARK in payload
+        may_delay = contains(payload, DELIVER_AT_MARK)
         now_ms = self._clock.now_ms()
         header, batch = _as_the_topic_wants(header, batch, settings, now_ms)
         fresh = Fresh(header, batch, settings.delay_max_ms if may_delay else None, transaction)

@@ -309,3 +309,11 @@ def test_pure_python_works_alone_when_it_is_asked_for() -> None:
         check=False,
     )
     assert (done.stdout.strip(), done.stderr) == ("False", "")
+
+
+@given(st.binary(max_size=60), st.binary(max_size=5), st.binary(max_size=30))
+@example(b"", b"", b"")
+@example(b"aab", b"ab", b"")
+def test_a_mark_is_found_where_python_finds_it(before: bytes, mark: bytes, after: bytes) -> None:
+    for data in (before + mark + after, before + after, memoryview(before + after)):
+        assert module.contains(data, mark) == module.contains_in_python(data, mark) == (mark in bytes(data))
