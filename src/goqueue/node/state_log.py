@@ -55,9 +55,7 @@ class StateLog(Generic[E]):
         self._codec = codec
         self._clock = clock
 
-    async def replay(
-        self, apply: Callable[[E], None], interrupt: Callable[[], None] | None = None
-    ) -> None:
+    async def replay(self, apply: Callable[[E], None], interrupt: Callable[[], None] | None = None) -> None:
         """Every event in the log, oldest first. Damage is passed over and reported: a power cut may tear a batch that was
         never acknowledged, and whoever owns the state must come up all the same. Where the newest event of each key
         counts, what a damaged batch held is gone and nothing else is wrong; where events build on each other,
