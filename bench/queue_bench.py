@@ -51,6 +51,9 @@ class OurQueue:
             )
 
 
+OUR_QUEUES = (OurQueue(OURS, Dialect.REST), OurQueue(OURS_BY_KAFKA, Dialect.SHARE))
+
+
 @dataclass(frozen=True, slots=True)
 class QueueSide:
     name: str
@@ -62,8 +65,16 @@ class QueueSide:
 
 
 class QueueBench:
-    def __init__(self, folder: Path, warm_count: int, *, peers: Sequence[QueuePeer] = PEERS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        warm_count: int,
+        *,
+        ours: Sequence[QueuePeer] = OUR_QUEUES,
+        peers: Sequence[QueuePeer] = PEERS,
+    ) -> None:
         self._folder = folder
+        self._ours = ours
         self._warm_count = warm_count
         self._peers = peers
         self._stack = ExitStack()
@@ -83,10 +94,7 @@ class QueueBench:
     def sides(self) -> list[QueueSide]:
         """Ours by REST first, then ours by Kafka's protocol, then every peer that can be had here."""
         if not self._sides:
-            self._sides = [
-                self._start(OurQueue(OURS, Dialect.REST)),
-                self._start(OurQueue(OURS_BY_KAFKA, Dialect.SHARE)),
-            ]
+            self._sides = [self._start(one) for one in self._ours]
             for peer in self._peers:
                 try:
                     self._sides.append(self._start(peer))
