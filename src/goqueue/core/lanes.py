@@ -44,7 +44,7 @@ class Lanes:
 
     def _note_waiting(self, depths: Sequence[int], now_ms: int) -> None:
         """What was not there at the poll before may have come right after it. Clocks may be set back."""
-        before_ms = now_ms if self._polled_ms is None else min(self._polled_ms, now_ms)
+        before_ms = now_ms - POLL_GAP_MS_MAX if self._polled_ms is None else min(self._polled_ms, now_ms)
         for lane in range(LANE_COUNT):
             since_ms = self._since_ms[lane]
             if not depths[lane]:

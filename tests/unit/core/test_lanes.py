@@ -154,6 +154,16 @@ def test_no_lane_waits_over_the_bound_if_somebody_polls_every_five_seconds(
     assert max(clerk.longest_ms) <= STARVATION_MS_MAX
 
 
+def test_what_was_there_before_the_first_poll_has_waited_already() -> None:
+    clerk = Clerk()
+    clerk.arrive(0, 10**6)
+    clerk.arrive(1, 1)
+    for pause_ms in (5_000, *[4_999] * 10):
+        clerk.now_ms += pause_ms
+        clerk.poll(1)
+    assert max(clerk.longest_ms) <= STARVATION_MS_MAX
+
+
 def test_whoever_is_served_early_pays_for_it() -> None:
     """Polls that are slow but still go through a round in half a minute keep to the weights."""
     clerk = Clerk()
