@@ -18,7 +18,6 @@ from goqueue.core.lease.events import (
     Seen,
     Settled,
     Sought,
-    Target,
     Trimmed,
     runs_of,
 )
@@ -404,18 +403,6 @@ def tick(ledger: Ledger, policy_of: PolicyOf, now_ms: int) -> Decision[None]:
         if dead and policy.dead_letters is not None:
             events += moves.of_dead(window, dead, policy.dead_letters, _TIMED_OUT)
     return Decision(None, events)
-
-
-def move(
-    ledger: Ledger, window: Window, offsets: Sequence[int], target: Target, *, now_ms: int, cause: str
-) -> Decision[int]:
-    """Records that nobody holds go elsewhere. How many."""
-    free = {
-        offset: entry
-        for offset in offsets
-        if (entry := window.entries.get(offset)) is not None and not entry.is_leased
-    }
-    return Decision(len(free), Moves(ledger, now_ms, cause).of_dead(window, free, target, ""))
 
 
 # -------------------------------------------------------------------- claims

@@ -75,9 +75,6 @@ class Ledger:
             lanes = self.lanes[window.number] = Lanes()
         return lanes
 
-    def entry_count(self) -> int:
-        return sum(len(window.entries) for window in self.windows.values())
-
     # ---------------------------------------------------------------- applying
 
     def apply(self, event: Event) -> None:

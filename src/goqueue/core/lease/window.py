@@ -113,11 +113,6 @@ class Window:
             heappush(heap, offset)
         return found
 
-    def ready_count(self, lane: int, now_ms: int) -> int:
-        """At least as many as there are: those that have been given meanwhile are counted until somebody looks."""
-        self._wake(now_ms)
-        return len(self._ready[lane])
-
     def is_busy(self, key: int) -> bool:
         return key in self._keys
 

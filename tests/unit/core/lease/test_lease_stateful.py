@@ -18,7 +18,6 @@ from goqueue.core.lease.decisions import (
     close_group,
     extend,
     let_go,
-    move,
     reject,
     release,
     seek,
@@ -112,7 +111,7 @@ class Leases(RuleBasedStateMachine):
         if ticks:
             self.tick()
 
-    @rule(what=st.sampled_from(["retain", "delete", "seek", "move", "lose", "name"]), name=_GROUP, pick=_PICK)
+    @rule(what=st.sampled_from(["retain", "delete", "seek", "lose", "name"]), name=_GROUP, pick=_PICK)
     def happen_rarely(self, what: str, name: str, pick: int) -> None:
         match what:
             case "retain":
@@ -122,8 +121,6 @@ class Leases(RuleBasedStateMachine):
                 self.join(name)
             case "seek" if pick % 3 == 0:
                 self.send_elsewhere(name, pick // 3)
-            case "move":
-                self.move(name, [pick, pick + 1, pick + 2])
             case "lose":
                 self.lose_record(name, pick)
             case "name" if not self.bench.ledger.moves:
@@ -319,20 +316,6 @@ class Leases(RuleBasedStateMachine):
                     self._give_back(group, offset, max(waits_ms, 0))
             number = bench.ledger.numbers[name]
             self._note_moves(name, [one for one in decision.events if one.group == number])  # type: ignore[union-attr]  # ticks make events of groups only
-
-    def move(self, name: str, picks: list[int]) -> None:
-        """Redriven, say: whatever nobody holds, to another place."""
-        bench, group = self.bench, self.groups[name]
-        if not group.records:
-            return
-        offsets = [sorted(group.records)[pick % len(group.records)] for pick in picks]
-        free = {at for at in offsets if group.records[at].state in (State.WAITING, State.HELD)}
-        decision = move(
-            bench.ledger, bench.window(name), offsets, ELSEWHERE, now_ms=bench.now_ms, cause="redriven"
-        )
-        assert bench.write(decision) == len(free)
-        for offset in sorted(free):
-            self._finish(group, offset, State.MOVED)
 
     def lose_record(self, name: str, pick: int) -> None:
         """Compaction took it."""
