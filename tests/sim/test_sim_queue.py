@@ -13,7 +13,7 @@ from goqueue.log.scan import Found, Scanner
 from goqueue.model.acks import Acks
 from goqueue.model.record import NewRecord
 from goqueue.node.node import Node
-from goqueue.node.polling import Poll
+from goqueue.node.queue.polling import Poll
 from goqueue.node.requests import NewMessage
 from goqueue.sim.broker import SimBroker
 from goqueue.sim.disk import SimDisk

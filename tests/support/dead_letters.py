@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.support.nodes import read_all
 
 from goqueue.model.record import StoredRecord
+from goqueue.node.dead_letters.redrive import RedriveRequest, RedriveResult
 from goqueue.node.node import Node
-from goqueue.node.polling import Poll
-from goqueue.node.queue_requests import Delivered, Returned
-from goqueue.node.redrive import RedriveRequest, RedriveResult
+from goqueue.node.queue.polling import Poll
+from goqueue.node.queue.requests import Delivered, Returned
 
 DLQ = "orders.dlq"
 

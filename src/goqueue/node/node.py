@@ -11,46 +11,46 @@ from goqueue.node.changes import Changes
 from goqueue.node.clock import Clock
 from goqueue.node.companions import Companions
 from goqueue.node.config import NodeConfig
+from goqueue.node.dead_letters.metrics import MoveMetrics
+from goqueue.node.dead_letters.moves import Mover
+from goqueue.node.dead_letters.redrive import Redrive
 from goqueue.node.describe import Describer
 from goqueue.node.disk_watch import DiskWatch
 from goqueue.node.fetch import Fetcher
-from goqueue.node.group_offsets import GroupOffsets
-from goqueue.node.group_views import GroupViews
-from goqueue.node.groups import Groups
+from goqueue.node.groups.groups import Groups
+from goqueue.node.groups.members import Members
+from goqueue.node.groups.offsets import GroupOffsets
+from goqueue.node.groups.queue_members import QueueMembers
+from goqueue.node.groups.rebalances import Rebalances
+from goqueue.node.groups.stream_members import StreamMembers
+from goqueue.node.groups.stream_polling import StreamPolling
+from goqueue.node.groups.views import GroupViews
 from goqueue.node.guard import Guard, NodeState
 from goqueue.node.housekeeping import Housekeeping
 from goqueue.node.ids import Ids, RandomIds
 from goqueue.node.internal_topics import InternalTopics
-from goqueue.node.ledgers import Ledgers
-from goqueue.node.members import Members
 from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
-from goqueue.node.move_metrics import MoveMetrics
-from goqueue.node.moves import Mover
 from goqueue.node.opening import PartitionOpener
 from goqueue.node.partition import Partition
-from goqueue.node.policies import TopicPolicies
 from goqueue.node.positions import Positions
-from goqueue.node.postings import LanePostings
 from goqueue.node.producers import Producers
 from goqueue.node.publish import Publisher
-from goqueue.node.queue import Queue
-from goqueue.node.queue_members import QueueMembers
-from goqueue.node.queue_metrics import QueueMetrics
+from goqueue.node.queue.ledgers import Ledgers
+from goqueue.node.queue.metrics import QueueMetrics
+from goqueue.node.queue.policies import TopicPolicies
+from goqueue.node.queue.postings import LanePostings
+from goqueue.node.queue.queue import Queue
+from goqueue.node.queue.receipt_key import ReceiptKey
+from goqueue.node.queue.share import Share
+from goqueue.node.queue.share_offsets import ShareOffsets
 from goqueue.node.read import Reader
-from goqueue.node.rebalances import Rebalances
-from goqueue.node.receipt_key import ReceiptKey
-from goqueue.node.redrive import Redrive
 from goqueue.node.requests import Health
-from goqueue.node.schedule import Scheduler
-from goqueue.node.share import Share
-from goqueue.node.share_offsets import ShareOffsets
-from goqueue.node.stream_members import StreamMembers
-from goqueue.node.stream_polling import StreamPolling
+from goqueue.node.schedule.scheduler import Scheduler
 from goqueue.node.threads import Threads
 from goqueue.node.topic_table import TopicTable
 from goqueue.node.topics import Topics
-from goqueue.node.transactions import Transactions
+from goqueue.node.transactions.transactions import Transactions
 
 logger = logging.getLogger(__name__)
 

@@ -46,8 +46,8 @@ from goqueue.node.guard import Guard
 from goqueue.node.metrics import Metrics
 from goqueue.node.partition import Partition, Stored
 from goqueue.node.requests import NewMessage, Outcome
-from goqueue.node.schedule import Scheduler
-from goqueue.node.schedule_intake import Divided, Intake, lane_in
+from goqueue.node.schedule.intake import Divided, Intake, lane_in
+from goqueue.node.schedule.scheduler import Scheduler
 from goqueue.node.topic_table import OpenTopic, TopicTable
 
 _RECORD_OVERHEAD_BYTES = 32  # more than the varints and the attributes byte of any record

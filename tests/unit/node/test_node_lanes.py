@@ -19,12 +19,12 @@ from goqueue.model.acks import Acks
 from goqueue.model.errors import TopicNotFound
 from goqueue.model.priority import LANE_COUNT, NORMAL, PRIORITY_HEADER, STARVATION_MS_MAX, WEIGHTS
 from goqueue.model.record import NewRecord, Producer
-from goqueue.node import feed, postings
 from goqueue.node.node import Node
 from goqueue.node.partition import Partition
-from goqueue.node.polling import Poll
-from goqueue.node.postings import LanePostings
-from goqueue.node.queue_requests import Delivered
+from goqueue.node.queue import feed, postings
+from goqueue.node.queue.polling import Poll
+from goqueue.node.queue.postings import LanePostings
+from goqueue.node.queue.requests import Delivered
 from goqueue.node.requests import NewMessage
 
 FOLDER = "logs/orders/0"

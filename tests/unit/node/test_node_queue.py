@@ -9,8 +9,8 @@ from tests.support.nodes import End, World, create, publish, simulate
 from goqueue.model.codes import Code
 from goqueue.model.errors import GoQueueError
 from goqueue.node.node import Node
-from goqueue.node.polling import Poll
-from goqueue.node.queue_requests import Delivered, Finished, Returned
+from goqueue.node.queue.polling import Poll
+from goqueue.node.queue.requests import Delivered, Finished, Returned
 
 
 async def poll(

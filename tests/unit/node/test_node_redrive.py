@@ -19,8 +19,8 @@ from goqueue.model.errors import (
     TopicNotFound,
 )
 from goqueue.model.record import NewRecord
+from goqueue.node.dead_letters.redrive import RedriveRequest
 from goqueue.node.node import Node
-from goqueue.node.redrive import RedriveRequest
 from goqueue.node.requests import NewMessage
 
 

@@ -25,11 +25,12 @@ from goqueue.model.acks import Acks
 from goqueue.model.codes import Code
 from goqueue.model.errors import GoQueueError
 from goqueue.model.record import Producer
-from goqueue.node import companions, schedule_shard
-from goqueue.node import schedule as scheduler_module
+from goqueue.node import companions
 from goqueue.node.config import LogConfig, NodeConfig
 from goqueue.node.node import Node
 from goqueue.node.requests import NewMessage
+from goqueue.node.schedule import scheduler as scheduler_module
+from goqueue.node.schedule import shard as schedule_shard
 
 ENDS = pytest.mark.parametrize("end", list(End))
 STEPS = range(1, 26)  # more mutating operations of the disk than there are in a firing

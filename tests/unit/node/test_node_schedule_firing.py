@@ -13,7 +13,7 @@ from goqueue.core.producer import ProducerTable
 from goqueue.core.schedule.events import Fired
 from goqueue.model.acks import Acks
 from goqueue.node.node import Node
-from goqueue.node.polling import Poll
+from goqueue.node.queue.polling import Poll
 from goqueue.node.requests import NewMessage
 from goqueue.sim.broker import SimClock
 

@@ -11,8 +11,8 @@ from tests.support.nodes import End, World, counted, create, nothing, publish, r
 from goqueue.core.schedule.events import Message
 from goqueue.core.schedule.wheel import BUCKET_MS
 from goqueue.model.record import NewRecord
-from goqueue.node import schedule_shard
 from goqueue.node.node import Node
+from goqueue.node.schedule import shard as schedule_shard
 from goqueue.sim.disk import Operation
 
 FOLDER = "logs/__schedule.orders/0"

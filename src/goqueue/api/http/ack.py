@@ -32,7 +32,7 @@ from goqueue.api.http.query import NoQuery
 from goqueue.model.duration import format_instant
 from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidVisibility
 from goqueue.node.node import Node
-from goqueue.node.queue_requests import Finished, Prolonged, Returned
+from goqueue.node.queue.requests import Finished, Prolonged, Returned
 
 A = TypeVar("A")
 

@@ -13,8 +13,8 @@ from goqueue.api.http.read import path_number
 from goqueue.api.http.topic_bodies import LONG_MAX, Count, Instant
 from goqueue.model.duration import format_instant
 from goqueue.model.priority import LANE_COUNT
-from goqueue.node.schedule import LIST_COUNT_MAX, SKIP_COUNT_MAX
-from goqueue.node.schedule_requests import Delayed
+from goqueue.node.schedule.requests import Delayed
+from goqueue.node.schedule.scheduler import LIST_COUNT_MAX, SKIP_COUNT_MAX
 
 OneCall = Call[NoQuery, NoBody]
 

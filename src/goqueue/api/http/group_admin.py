@@ -33,11 +33,11 @@ from goqueue.api.http.read import path_number
 from goqueue.api.http.topics import setting_text
 from goqueue.model.duration import parse_instant_ms
 from goqueue.model.errors import InvalidRequest
-from goqueue.node.group_offsets import GroupOffset, Reset
-from goqueue.node.group_requests import GroupType
-from goqueue.node.member_requests import GroupMode, MemberState
-from goqueue.node.members import check_group_id
-from goqueue.node.rebalances import RebalanceStats as Stats
+from goqueue.node.groups.member_requests import GroupMode, MemberState
+from goqueue.node.groups.members import check_group_id
+from goqueue.node.groups.offsets import GroupOffset, Reset
+from goqueue.node.groups.rebalances import RebalanceStats as Stats
+from goqueue.node.groups.requests import GroupType
 
 
 async def list_groups(call: Call[NoQuery, NoBody]) -> GroupList:

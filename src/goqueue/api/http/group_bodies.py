@@ -11,9 +11,9 @@ from goqueue.api.http.read import PARTITION_MAX
 from goqueue.api.http.read_body import StoredMessage
 from goqueue.api.http.topic_bodies import LONG_MAX, Count, Instant, SettingValue
 from goqueue.model.priority import LANE_COUNT, NORMAL
-from goqueue.node.group_offsets import ResetTo
-from goqueue.node.member_requests import GroupMode, MemberState
-from goqueue.node.members import ID_LENGTH_MAX, POLL_COUNT_MAX, TOPIC_COUNT_MAX
+from goqueue.node.groups.member_requests import GroupMode, MemberState
+from goqueue.node.groups.members import ID_LENGTH_MAX, POLL_COUNT_MAX, TOPIC_COUNT_MAX
+from goqueue.node.groups.offsets import ResetTo
 
 INT_MAX = 2**31 - 1
 

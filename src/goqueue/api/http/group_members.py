@@ -32,7 +32,7 @@ from goqueue.api.http.query import NoQuery, read_query
 from goqueue.api.http.read_body import stored_messages
 from goqueue.model.duration import format_instant
 from goqueue.model.errors import InvalidRequest
-from goqueue.node.member_requests import (
+from goqueue.node.groups.member_requests import (
     GroupMode,
     Membership,
     MemberState,
@@ -42,7 +42,7 @@ from goqueue.node.member_requests import (
     PollRequest,
     Who,
 )
-from goqueue.node.member_requests import Join as JoinRequest
+from goqueue.node.groups.member_requests import Join as JoinRequest
 from goqueue.node.node import Node
 
 WAIT_MS: Final = 30_000

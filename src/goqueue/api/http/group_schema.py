@@ -21,8 +21,8 @@ from goqueue.api.http.setting_schema import GROUP_SETTINGS_SCHEMA_NULLABLE, Sche
 from goqueue.api.http.topic_bodies import NAME_PATTERN
 from goqueue.model.names import NAME_LENGTH_MAX
 from goqueue.node.config import NodeConfig
-from goqueue.node.group_offsets import ResetTo
-from goqueue.node.stream_members import REBALANCE_MS_MIN
+from goqueue.node.groups.offsets import ResetTo
+from goqueue.node.groups.stream_members import REBALANCE_MS_MIN
 
 GROUP_PATTERN: Final = r"^(?!\.{1,2}$)[^\u0000-\u001f\u007f/\\]+$"
 

@@ -33,7 +33,7 @@ from goqueue.api.http.topic_bodies import LONG_MAX, NAME_PATTERN, NewPartitionCo
 from goqueue.model.codes import WIRE, Code
 from goqueue.model.names import NAME_LENGTH_MAX
 from goqueue.node.config import NodeConfig
-from goqueue.node.members import ID_LENGTH_MAX
+from goqueue.node.groups.members import ID_LENGTH_MAX
 
 _REF = "#/components/schemas/{name}"
 _DESCRIPTION = (

@@ -10,10 +10,10 @@ from goqueue.api.http.call import Call, NoBody
 from goqueue.api.http.topic_bodies import LONG_MAX, Count, Instant
 from goqueue.model.duration import format_instant
 from goqueue.model.priority import LANE_COUNT, WEIGHTS, Priority
-from goqueue.node.lane_stats import LaneStats, WindowLanes
 from goqueue.node.node import Node
-from goqueue.node.queue_requests import QueueStats
-from goqueue.node.schedule_requests import DelayStats
+from goqueue.node.queue.lane_stats import LaneStats, WindowLanes
+from goqueue.node.queue.requests import QueueStats
+from goqueue.node.schedule.requests import DelayStats
 
 LIMIT_MAX = 1_000
 

@@ -13,8 +13,8 @@ from goqueue.api.http.topic_bodies import LONG_MAX, NAME_PATTERN, Count
 from goqueue.model.duration import parse_instant_ms
 from goqueue.model.errors import InvalidRequest
 from goqueue.model.names import NAME_LENGTH_MAX, check_topic_name
-from goqueue.node.redrive import LIMIT_MAX, RATE_MAX, REDRIVES_MAX, RedriveRequest
-from goqueue.node.redrive_requests import RedriveFilter
+from goqueue.node.dead_letters.redrive import LIMIT_MAX, RATE_MAX, REDRIVES_MAX, RedriveRequest
+from goqueue.node.dead_letters.redrive_requests import RedriveFilter
 
 T = TypeVar("T")
 

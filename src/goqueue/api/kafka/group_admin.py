@@ -8,7 +8,7 @@ from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, code_of
 from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError, GroupNotFound
-from goqueue.node.group_requests import ClassicGroupFacts
+from goqueue.node.groups.requests import ClassicGroupFacts
 
 _L = responses("list_groups")
 _G = responses("describe_groups")

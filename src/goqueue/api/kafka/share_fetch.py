@@ -17,8 +17,8 @@ from goqueue.model.errors import (
     InvalidRequest,
     InvalidShareSessionEpoch,
 )
-from goqueue.node.ledgers import Place
-from goqueue.node.share_requests import Shared, ShareFetch, Verdict, Verdicts
+from goqueue.node.queue.ledgers import Place
+from goqueue.node.queue.share_requests import Shared, ShareFetch, Verdict, Verdicts
 
 _F = responses("share_fetch")
 _A = responses("share_acknowledge")

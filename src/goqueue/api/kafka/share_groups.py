@@ -9,7 +9,7 @@ from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, coordinator_code
 from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError
-from goqueue.node.group_requests import ShareGroupFacts, ShareHeartbeat
+from goqueue.node.groups.requests import ShareGroupFacts, ShareHeartbeat
 
 _H = responses("share_group_heartbeat")
 _D = responses("share_group_describe")

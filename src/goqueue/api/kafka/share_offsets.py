@@ -10,7 +10,7 @@ from goqueue.api.kafka.error_text import text_of
 from goqueue.api.kafka.group_offsets import by_topic
 from goqueue.api.kafka.schema import NO_UUID, responses
 from goqueue.model.errors import GoQueueError
-from goqueue.node.share_requests import ShareOffset
+from goqueue.node.queue.share_requests import ShareOffset
 
 _S = responses("describe_share_group_offsets")
 _A = responses("alter_share_group_offsets")

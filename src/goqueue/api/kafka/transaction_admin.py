@@ -8,7 +8,7 @@ from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, code_of
 from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError
-from goqueue.node.transaction_requests import TxnState
+from goqueue.node.transactions.requests import TxnState
 
 _L = responses("list_transactions")
 _D = responses("describe_transactions")

@@ -10,8 +10,8 @@ from goqueue.api.kafka.context import Context, coordinator_code
 from goqueue.api.kafka.group_offsets import by_topic, new_offsets
 from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError, InvalidRequest, TransactionalProducerFenced
-from goqueue.node.group_requests import CommitInTransaction, PartitionResult
-from goqueue.node.transaction_requests import ProducerEpoch, TopicPartition
+from goqueue.node.groups.requests import CommitInTransaction, PartitionResult
+from goqueue.node.transactions.requests import ProducerEpoch, TopicPartition
 
 _I = responses("init_producer_id")
 _P = responses("add_partitions_to_txn")

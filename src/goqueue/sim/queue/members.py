@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from goqueue.model.errors import GoQueueError
-from goqueue.node.ledgers import Place as Part
 from goqueue.node.node import Node
-from goqueue.node.polling import Poll
-from goqueue.node.queue_requests import Delivered, Finished, Prolonged, Returned
+from goqueue.node.queue.ledgers import Place as Part
+from goqueue.node.queue.polling import Poll
+from goqueue.node.queue.requests import Delivered, Finished, Prolonged, Returned
 from goqueue.sim.http import NoAnswer
 from goqueue.sim.queue.history import (
     Action,

@@ -11,8 +11,8 @@ from goqueue.core.lease.decisions import Claim
 from goqueue.core.lease.events import Change, Settled
 from goqueue.core.lease.window import Entry, Window
 from goqueue.model.errors import GoQueueError
-from goqueue.node.feed import Feed
-from goqueue.node.ledger import OwnedLedger
+from goqueue.node.queue.feed import Feed
+from goqueue.node.queue.ledger import OwnedLedger
 
 
 @contextmanager

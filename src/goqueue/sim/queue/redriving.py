@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from goqueue.model.errors import DataCorrupt, GoQueueError
-from goqueue.node.dead_letters import SUFFIX
-from goqueue.node.ledgers import Place as Part
+from goqueue.node.dead_letters.redrive import RedriveRequest
+from goqueue.node.dead_letters.topics import SUFFIX
 from goqueue.node.node import Node
-from goqueue.node.redrive import RedriveRequest
+from goqueue.node.queue.ledgers import Place as Part
 from goqueue.node.requests import ReadQuery
 from goqueue.sim.http import NoAnswer
 from goqueue.sim.queue.world import World

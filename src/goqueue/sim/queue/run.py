@@ -15,10 +15,10 @@ from unittest.mock import patch
 
 from goqueue.log.check import check_folder
 from goqueue.model.errors import DataCorrupt, GoQueueError
-from goqueue.node import ledger
-from goqueue.node.dead_letters import SUFFIX
-from goqueue.node.ledgers import Place as Part
+from goqueue.node.dead_letters.topics import SUFFIX
 from goqueue.node.node import Node
+from goqueue.node.queue import ledger
+from goqueue.node.queue.ledgers import Place as Part
 from goqueue.node.requests import ReadQuery
 from goqueue.sim.broker import SimBroker
 from goqueue.sim.disk import SimDisk

@@ -10,8 +10,8 @@ from goqueue.api.http.ack_bodies import VISIBILITY_MS_MAX
 from goqueue.core.lease import decisions
 from goqueue.model.duration import parse_instant_ms
 from goqueue.node.node import Node
-from goqueue.node.polling import Poll
-from goqueue.node.queue_requests import Delivered
+from goqueue.node.queue.polling import Poll
+from goqueue.node.queue.requests import Delivered
 
 ACTIONS: dict[str, Json] = {
     "ack": {},

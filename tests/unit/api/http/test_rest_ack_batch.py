@@ -9,7 +9,7 @@ from tests.support.rest_api import with_api
 
 from goqueue.node.config import NodeConfig
 from goqueue.node.node import Node
-from goqueue.node.polling import Poll
+from goqueue.node.queue.polling import Poll
 
 ACTIONS: dict[str, Json] = {
     "ack": {},

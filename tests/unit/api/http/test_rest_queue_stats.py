@@ -12,8 +12,8 @@ from tests.support.rest_api import with_api
 
 from goqueue.api.http.app import RestApi
 from goqueue.node.node import Node
-from goqueue.node.polling import Poll
-from goqueue.node.queue_requests import Delivered
+from goqueue.node.queue.polling import Poll
+from goqueue.node.queue.requests import Delivered
 
 
 def living(scenario: Callable[[Client, Node], Awaitable[None]]) -> None:

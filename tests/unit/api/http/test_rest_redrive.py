@@ -11,7 +11,7 @@ from tests.support.nodes import World, create, read_all, simulate
 
 from goqueue.api.http.app import RestApi
 from goqueue.node.node import Node
-from goqueue.node.polling import Poll
+from goqueue.node.queue.polling import Poll
 
 TARGET = "/topics/orders.dlq/redrive"
 

@@ -16,7 +16,7 @@ from goqueue.api.kafka.call import Answer, Call, Closing
 from goqueue.api.kafka.share_sessions import CLOSING_EPOCH, Member, ShareSessions
 from goqueue.model.errors import InvalidShareSessionEpoch, ShareSessionLimitReached, ShareSessionNotFound
 from goqueue.node.node import Node
-from goqueue.node.share_requests import ShareFetch
+from goqueue.node.queue.share_requests import ShareFetch
 
 SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, INVALID_REQUEST = 122, 123, 42
 TOPIC = bytes(15) + b"\1"

@@ -1,0 +1,426 @@
+"""Groups: the use cases of the coordinator, for every protocol.
+
+Everything of one group is in one partition of `__consumer_offsets`, found by the hash of its name. The topic is made by
+the first call that may write; until then there are no groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TypeVar, assert_never
+
+from msgspec import structs
+
+from goqueue.core.group.commands import (
+    ClassicGroupFacts,
+    Command,
+    CommitInTransaction,
+    CommitOffsets,
+    CompleteTransaction,
+    ConfigureGroup,
+    DeleteGroup,
+    DeleteOffsets,
+    Done,
+    FetchedOffsets,
+    FetchOffsets,
+    ForgetTopic,
+    GroupFacts,
+    GroupSummary,
+    GroupType,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    Left,
+    PartitionResults,
+    Reply,
+    Synced,
+    SyncGroup,
+)
+from goqueue.core.group.config import GroupConfig
+from goqueue.core.group.consumer import ConsumerGroup
+from goqueue.core.group.consumer_events import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    ConsumerGroupFacts,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    ConsumerMemberFacts,
+)
+from goqueue.core.group.events import Event, GroupCodec
+from goqueue.core.group.facts import describe, summaries
+from goqueue.core.group.outcome import Ticket
+from goqueue.core.group.shard import GroupShard
+from goqueue.core.group.share_events import (
+    ShareGroupFacts,
+    ShareHeartbeat,
+    ShareHeartbeatReply,
+    ShareMemberRemoved,
+    ShareMemberSaved,
+)
+from goqueue.model.errors import GoQueueError, GroupNotFound, InvariantViolation
+from goqueue.model.group_settings import lease_settings
+from goqueue.node.clock import Clock
+from goqueue.node.commit import Spawn
+from goqueue.node.groups.clock import WatchedClock
+from goqueue.node.groups.metrics import GroupMetrics
+from goqueue.node.groups.shard import OwnedGroups
+from goqueue.node.guard import Guard
+from goqueue.node.ids import Ids
+from goqueue.node.internal_topics import OFFSETS_TOPIC, InternalTopics, coordinator_partition
+from goqueue.node.metrics import Metrics
+from goqueue.node.shard_timer import ShardTimer
+from goqueue.node.topic_table import TopicTable
+
+logger = logging.getLogger(__name__)
+R = TypeVar("R")
+GroupWatcher = Callable[[Sequence[Event], bool], None]  # what happened, and whether time brought it
+
+
+class Groups:
+    def __init__(
+        self,
+        config: GroupConfig,
+        internal_topics: InternalTopics,
+        table: TopicTable,
+        guard: Guard,
+        metrics: Metrics,
+        clock: Clock,
+        ids: Ids,
+        spawn: Spawn,
+    ) -> None:
+        self._config = config
+        self._internal_topics = internal_topics
+        self._table = table
+        self._guard = guard
+        self._metrics = GroupMetrics(metrics.registry)
+        self._clock = WatchedClock(clock, self._clock_was_set)
+        self._ids = ids
+        self._spawn = spawn
+        self._shards: list[OwnedGroups] = []  # none until the first group
+        self._opening = asyncio.Lock()
+        self._watchers: list[GroupWatcher] = [self._see_off]
+        self._when_left: list[Callable[[str, str], Awaitable[None]]] = []
+        self._when_deleted: list[Callable[[str], Awaitable[None]]] = []
+        self._farewells: dict[tuple[str, str], asyncio.Task[None]] = {}  # of members that have just left
+        self._timer = ShardTimer(lambda: self._shards, OwnedGroups.tick, self._clock)
+
+    async def start(self) -> None:
+        """Go on where the log ends. Call it when the topics are open."""
+        if self._internal_topics.exists(OFFSETS_TOPIC):
+            await self._open()
+            await self._forget_deleted_topics()
+        self._spawn(self._timer.run())
+
+    def when_changed(self, watcher: GroupWatcher) -> None:
+        """It is called with everything that happens to groups from now on; it may not wait."""
+        self._watchers.append(watcher)
+
+    def _tell_watchers(self, events: Sequence[Event], is_due: bool) -> None:
+        for watcher in self._watchers:
+            watcher(events, is_due)
+
+    def release(self) -> None:
+        """Send members away whose calls wait: the node stops."""
+        for shard in self._shards:
+            shard.release()
+
+    # ---------------------------------------------------------------- members
+
+    async def join(self, command: JoinGroup) -> Joined:
+        """Back when the rebalance has gathered its members. `fresh_id` is made here."""
+        self._guard.admit_change()
+        command = structs.replace(command, fresh_id=self._ids.fresh())
+        return await self._write(command.group_id, command, Joined)
+
+    async def sync(self, command: SyncGroup) -> Synced:
+        self._guard.admit_change()
+        return await self._ask(command.group_id, command, Synced)
+
+    async def heartbeat(self, command: Heartbeat) -> None:
+        """Also on a full disk: members must be able to stay."""
+        self._guard.admit_read()
+        await self._ask(command.group_id, command, Done)
+
+    async def leave(self, command: LeaveGroup) -> Left:
+        self._guard.admit_read()
+        return await self._ask(command.group_id, command, Left)
+
+    async def consumer_heartbeat(self, command: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
+        """`fresh_id` is made here."""
+        command = structs.replace(command, fresh_id=self._ids.fresh())
+        if command.member_epoch == JOIN_EPOCH:
+            self._guard.admit_change()
+            return await self._write(command.group_id, command, ConsumerHeartbeatReply)
+        self._guard.admit_read()
+        return await self._ask(command.group_id, command, ConsumerHeartbeatReply)
+
+    def consumer_member(self, group_id: str, member_id: str) -> ConsumerMemberFacts | None:
+        """As it is at this moment, which may not be durable yet."""
+        group = self._consumer(group_id)
+        return None if group is None else group.member_now(member_id)
+
+    def consumer_group(self, group_id: str) -> ConsumerGroupFacts | None:
+        """As it is at this moment, which may not be durable yet."""
+        group = self._consumer(group_id)
+        return None if group is None else group.describe_now()
+
+    def _consumer(self, group_id: str) -> ConsumerGroup | None:
+        return self._shard(group_id).current().consumers.get(group_id) if self._shards else None
+
+    # ---------------------------------------------------------------- members of share groups
+
+    async def share_heartbeat(self, command: ShareHeartbeat) -> ShareHeartbeatReply:
+        """`fresh_id` is made here. Who has left holds nothing any more."""
+        command = structs.replace(command, fresh_id=self._ids.fresh())
+        if command.member_epoch == JOIN_EPOCH:
+            self._guard.admit_change()
+            return await self._write(command.group_id, command, ShareHeartbeatReply)
+        self._guard.admit_read()
+        reply = await self._ask(command.group_id, command, ShareHeartbeatReply)
+        if command.member_epoch == LEAVE_EPOCH:
+            farewell = self._farewells.get((command.group_id, command.member_id))
+            if farewell is not None:
+                await asyncio.wait([farewell])
+        return reply
+
+    def share_member(self, group_id: str, member_id: str, epoch: int | None) -> tuple[str, ...]:
+        """The topics that a member subscribes to; an epoch of None is not checked. Raises UnknownMember or
+        FencedMemberEpoch."""
+        return self.share_member_now(group_id, member_id, epoch).topics
+
+    def share_member_now(self, group_id: str, member_id: str, epoch: int | None) -> ShareMemberSaved:
+        """All of it."""
+        state = self._shard(group_id).current() if self._shards else self._nothing()
+        return state.shares.member(group_id, member_id, epoch)
+
+    def when_member_left(self, callback: Callable[[str, str], Awaitable[None]]) -> None:
+        """Called with group and member, whether it said so or was not heard of any more."""
+        self._when_left.append(callback)
+
+    def when_group_deleted(self, callback: Callable[[str], Awaitable[None]]) -> None:
+        """Called with a share group that is about to be deleted; if it fails, the group stays."""
+        self._when_deleted.append(callback)
+
+    def _see_off(self, events: Sequence[Event], is_due: bool) -> None:
+        for event in events:
+            if isinstance(event, ShareMemberRemoved) and self._when_left:
+                who = event.group_id, event.member_id
+                self._farewells[who] = self._spawn(self._farewell(*who))
+
+    async def _farewell(self, group_id: str, member_id: str) -> None:
+        for callback in self._when_left:
+            try:
+                await callback(group_id, member_id)
+            except GoQueueError as error:  # what it holds is free when its time is up
+                logger.warning("a member's leases remain group=%r error=%r", group_id, error.sentence)
+        self._farewells.pop((group_id, member_id), None)
+
+    # ---------------------------------------------------------------- settings of groups
+
+    async def configure(
+        self, group_id: str, changes: Mapping[str, str | None], *, is_whole: bool = False
+    ) -> None:
+        """By the names of `model.group_settings`. None takes a setting back; if these are the whole, so does leaving it
+        out. The group need not exist yet."""
+        self._guard.admit_change()
+        await self._write(group_id, ConfigureGroup(group_id, dict(changes), is_whole), Done)
+
+    def check_configuration(
+        self, group_id: str, changes: Mapping[str, str | None], *, is_whole: bool = False
+    ) -> None:
+        """Raises what `configure` would."""
+        state = self._shard(group_id).current() if self._shards else self._nothing()
+        state.handle(ConfigureGroup(group_id, dict(changes), is_whole), Ticket(0), self._clock.now_ms())
+
+    def settings_of(self, group_id: str) -> dict[str, str]:
+        """What the group has of its own, by our names only."""
+        return dict(self._shard(group_id).current().overrides.get(group_id)) if self._shards else {}
+
+    def lease_settings_of(self, group_id: str) -> dict[str, str]:
+        """Those that cover the settings of the topics it reads."""
+        return lease_settings(self.settings_of(group_id))
+
+    # ---------------------------------------------------------------- offsets
+
+    async def commit(self, command: CommitOffsets) -> PartitionResults:
+        self._guard.admit_change()
+        return await self._write(command.group_id, command, PartitionResults)
+
+    async def commit_in_transaction(self, command: CommitInTransaction) -> PartitionResults:
+        """Pending until `complete_transaction`. Ask the transaction coordinator first whether the group belongs to the
+        producer's transaction."""
+        self._guard.admit_change()
+        return await self._write(command.group_id, command, PartitionResults)
+
+    async def complete_transaction(
+        self, group_id: str, producer_id: int, epoch: int, *, is_commit: bool
+    ) -> None:
+        """What the producer has pending counts from now on, or never will. May be repeated."""
+        await self._ask(group_id, CompleteTransaction(producer_id, epoch, is_commit), Done)
+
+    async def fetch(self, command: FetchOffsets) -> FetchedOffsets:
+        self._guard.admit_read()
+        return await self._ask(command.group_id, command, FetchedOffsets)
+
+    async def delete_offsets(self, command: DeleteOffsets) -> PartitionResults:
+        self._guard.admit_relief()
+        return await self._ask(command.group_id, command, PartitionResults)
+
+    async def topic_deleted(self, topic: str) -> None:
+        """What groups have committed for it goes."""
+        for shard in self._shards:
+            if shard.state.offsets.has_topic(topic):
+                await self._forget_topic(shard, topic)
+
+    # ---------------------------------------------------------------- groups
+
+    async def describe(self, group_id: str) -> ClassicGroupFacts:
+        facts = await self.describe_any(group_id)
+        if not isinstance(facts, ClassicGroupFacts):
+            raise _of_other_kind(facts, GroupType.CLASSIC)
+        return facts
+
+    async def describe_consumer(self, group_id: str) -> ConsumerGroupFacts:
+        facts = await self.describe_any(group_id)
+        if not isinstance(facts, ConsumerGroupFacts):
+            raise _of_other_kind(facts, GroupType.CONSUMER)
+        return facts
+
+    async def describe_share(self, group_id: str) -> ShareGroupFacts:
+        facts = await self.describe_any(group_id)
+        if not isinstance(facts, ShareGroupFacts):
+            raise _of_other_kind(facts, GroupType.SHARE)
+        return facts
+
+    async def delete(self, group_id: str) -> None:
+        self._guard.admit_relief()
+        if self._shards:
+            await self._forget_positions(group_id)
+        await self._ask(group_id, DeleteGroup(group_id), Done)
+
+    async def _forget_positions(self, group_id: str) -> None:
+        """Before the group: if it ends in between, it is deleted by asking again and not mistaken for a new one."""
+        state = self._shard(group_id).current()
+        if group_id in state.shares and not state.has_members(group_id):
+            for callback in self._when_deleted:
+                await callback(group_id)
+
+    async def list(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupSummary]:
+        """By name; only those in one of the states and of one of the types, if any are given."""
+        self._guard.admit_read()
+        found: list[GroupSummary] = []
+        for shard in self._shards:
+            await shard.ready()
+            await shard.settled()
+            found += summaries(shard.state, states, types)
+        return sorted(found, key=lambda group: group.group_id)
+
+    async def describe_any(self, group_id: str) -> GroupFacts:
+        """Of whatever kind it is."""
+        self._guard.admit_read()
+        if not self._shards:
+            return describe(self._nothing(), group_id)
+        shard = self._shard(group_id)
+        await shard.ready()
+        await shard.settled()
+        return describe(shard.state, group_id)
+
+    # ---------------------------------------------------------------- asking
+
+    async def _open(self) -> None:
+        """Once: later there are shards."""
+        async with self._opening:
+            if self._shards:
+                return
+            logs = await self._internal_topics.logs(OFFSETS_TOPIC, GroupCodec())
+            shards = [
+                OwnedGroups(
+                    log,
+                    self._nothing,
+                    self._clock,
+                    self._metrics,
+                    self._spawn,
+                    self._timer.watch,
+                    self._tell_watchers,
+                )
+                for log in logs
+            ]
+            for index, shard in enumerate(shards):
+                try:
+                    await shard.ready()
+                except GoQueueError as error:  # its groups are not available; those of the others are
+                    logger.error("groups cannot be read partition=%d error=%r", index, error.sentence)
+            self._shards = shards
+        self._timer.wake()
+
+    def _nothing(self) -> GroupShard:
+        return GroupShard(self._config, self._table)
+
+    def _shard(self, group_id: str) -> OwnedGroups:
+        return self._shards[coordinator_partition(group_id, len(self._shards))]
+
+    async def _write(self, group_id: str, command: Command, kind: type[R]) -> R:
+        """Of a call that may begin a group."""
+        if not self._shards:
+            self._nothing().handle(command, Ticket(0), 0)  # what would be refused makes no topic
+            await self._open()
+        return await self._ask(group_id, command, kind)
+
+    async def _ask(self, group_id: str, command: Command, kind: type[R]) -> R:
+        if not self._shards:
+            return _expect(self._answer_without_groups(command), kind)
+        shard = self._shard(group_id)
+        try:
+            return _expect(await shard.ask(command), kind)
+        finally:
+            self._timer.watch(shard)
+
+    def _answer_without_groups(self, command: Command) -> Reply:
+        outcome = self._nothing().handle(command, Ticket(0), self._clock.now_ms())
+        ((_, answer),) = outcome.replies
+        if isinstance(answer, GoQueueError):
+            raise answer
+        return answer
+
+    async def _forget_deleted_topics(self) -> None:
+        """A crash may have come between the end of a topic and that of its offsets."""
+        for shard in self._shards:
+            for topic in shard.state.offsets.topics():
+                if self._table.partition_count(topic) is None:
+                    await self._forget_topic(shard, topic)
+
+    async def _forget_topic(self, shard: OwnedGroups, topic: str) -> None:
+        try:
+            await shard.ask(ForgetTopic(topic))
+        except GoQueueError as error:  # the topic is gone all the same; the next start tries again
+            logger.warning("offsets of a deleted topic remain topic=%s error=%r", topic, error.sentence)
+
+    # ---------------------------------------------------------------- deadlines
+
+    def _clock_was_set(self, by_ms: int, now_ms: int) -> None:
+        logger.warning("the clock was set by_ms=%d", by_ms)
+        for shard in self._shards:
+            shard.state.clock_was_set(by_ms, now_ms)
+        self._timer.wake()
+
+
+def _expect(reply: Reply, kind: type[R]) -> R:
+    if not isinstance(reply, kind):
+        raise InvariantViolation(f"{kind.__name__} was expected and {reply} came")
+    return reply
+
+
+def _of_other_kind(facts: GroupFacts, wanted: GroupType) -> GroupNotFound:
+    match facts:
+        case ClassicGroupFacts():
+            kind = GroupType.CLASSIC
+        case ConsumerGroupFacts():
+            kind = GroupType.CONSUMER
+        case ShareGroupFacts():
+            kind = GroupType.SHARE
+        case _:
+            assert_never(facts)
+    return GroupNotFound(f"{facts.group_id!r} is a {kind} group, not a {wanted} group", group=facts.group_id)

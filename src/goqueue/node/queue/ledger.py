@@ -1,0 +1,127 @@
+"""The ledger of one partition: who holds what, over the log that says so, with what is read ahead for each group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from goqueue.core.lease.decisions import open_group
+from goqueue.core.lease.events import Change, Event, Leased, Settled, decode, encode
+from goqueue.core.lease.ledger import Ledger
+from goqueue.core.lease.window import Window
+from goqueue.model.errors import CoordinatorNotAvailable, InvariantViolation
+from goqueue.node.clock import Clock
+from goqueue.node.owned_state import OwnedState
+from goqueue.node.partition import Partition
+from goqueue.node.queue.feed import Feed, Postings
+from goqueue.node.state_log import StateLog
+
+_KEY = b"e"  # the log is trimmed by snapshots, not compacted
+_SNAPSHOT_BYTES_MIN = 4 * 1024 * 1024  # of log since the last snapshot
+_SNAPSHOT_RATIO = 4  # and that many times its size
+
+
+class LedgerCodec:
+    def encode(self, event: Event) -> tuple[bytes, bytes | None]:
+        return _KEY, encode(event)
+
+    def decode(self, key: bytes, value: bytes | None) -> Event:
+        if value is None:
+            raise InvariantViolation("an event of a ledger without content")
+        return decode(value)
+
+
+class OwnedLedger(OwnedState[Ledger, Event]):
+    """`source` is the partition that groups read, `home` the one that holds the events."""
+
+    def __init__(self, source: Partition, home: Partition, postings: Postings, clock: Clock) -> None:
+        super().__init__("ledger", StateLog(home, LedgerCodec(), clock), Ledger())
+        self.source = source
+        self.filling = asyncio.Lock()
+        self._home = home
+        self.postings = postings
+        self._feeds: dict[int, Feed] = {}
+        self._watchers: dict[
+            asyncio.Future[None], bool
+        ] = {}  # whether a finished record matters to them, too
+        self._snapshot_bytes = 0
+        self._written_bytes = 0  # since the last snapshot
+        self._trim_start: int | None = None  # where that begins
+
+    def window(self, group_id: str, *, from_latest: bool = False) -> Window:
+        """Of a group; its first look at the partition is an event, too."""
+        window = self.state.find(group_id)
+        if window is None:
+            start = self.source.last_stable_offset if from_latest else self.source.log.log_start
+            self.carry_out(open_group(self.state, group_id, start).events)
+            window = self.state.windows[self.state.numbers[group_id]]
+        return window
+
+    async def open(self) -> None:
+        await self._log.replay(self.state.apply, self.state.interrupt)
+
+    async def ready(self) -> None:
+        await super().ready()
+        if self.state.is_interrupted:
+            self._save_snapshot()
+            self.state.is_interrupted = False
+
+    def feed(self, window: Window) -> Feed:
+        feed = self._feeds.get(window.number)
+        if feed is None:
+            feed = self._feeds[window.number] = Feed(self.source, self.postings)
+        feed.move_to(window.cursors)
+        return feed
+
+    def carry_out(self, events: Sequence[Change]) -> None:
+        """Write and apply, and let those look again to whom it may matter."""
+        if not events:
+            return
+        before = self._home.log.size_bytes
+        self.write(events)
+        self._written_bytes += self._home.log.size_bytes - before
+        if self._watchers and not all(isinstance(event, Leased) for event in events):
+            self._wake(is_finish=all(isinstance(event, Settled) for event in events))
+        if self._written_bytes > max(_SNAPSHOT_BYTES_MIN, _SNAPSHOT_RATIO * self._snapshot_bytes):
+            try:
+                self._save_snapshot()
+            except (
+                CoordinatorNotAvailable
+            ):  # the events are written all the same; the next snapshot comes later
+                self._written_bytes = 0
+
+    def watch(self, future: asyncio.Future[None], *, also_finishes: bool) -> None:
+        """Until `unwatch`: something has come back, or (if asked for) was finished."""
+        self._watchers[future] = also_finishes
+
+    def unwatch(self, future: asyncio.Future[None]) -> None:
+        self._watchers.pop(future, None)
+
+    def wake(self) -> None:
+        """Let everybody look again."""
+        self._wake(is_finish=False)
+
+    def _wake(self, *, is_finish: bool) -> None:
+        for future, also_finishes in self._watchers.items():
+            if (also_finishes or not is_finish) and not future.done():
+                future.set_result(None)
+
+    def _save_snapshot(self) -> None:
+        """In one go, so that no other event comes between its parts; the log may begin there once it is durable."""
+        start, before = self._home.log.end, self._home.log.size_bytes
+        for part in self.state.snapshot():
+            self.write_only([part])
+        self._snapshot_bytes = self._home.log.size_bytes - before
+        self._written_bytes = 0
+        self._trim_start = start
+
+    async def trim(self) -> None:
+        """Let go of what the last snapshot has made superfluous."""
+        start, self._trim_start = self._trim_start, None
+        if start is None:
+            return
+        await self.settled()
+        log = self._home.log
+        if log.failure is None and start > log.log_start:
+            log.delete_before(start)
+            self._home.commit.request_checkpoint()

@@ -1,0 +1,397 @@
+"""The queue: records of a topic are given to the members of a group one by one, and each says what became of it.
+
+Whatever changes who holds what is in the ledger of its partition, durably, before anybody hears of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from goqueue.core.lease.decisions import (
+    VISIBILITY_MS_MAX,
+    Claim,
+    Decision,
+    Extension,
+    Nacked,
+    close_group,
+    extend,
+    let_go,
+    reject,
+    release,
+    seek,
+    settle,
+    tick,
+)
+from goqueue.core.lease.events import Moving
+from goqueue.core.lease.policy import LeasePolicy
+from goqueue.core.lease.window import Window
+from goqueue.model.errors import (
+    GoQueueError,
+    GroupNotFound,
+    InvalidRequest,
+    LeaseSuperseded,
+    ReceiptNotFound,
+)
+from goqueue.node.clock import Clock
+from goqueue.node.config import QueueConfig
+from goqueue.node.guard import Guard
+from goqueue.node.queue.lane_stats import WindowLanes, window_lanes
+from goqueue.node.queue.ledger import OwnedLedger
+from goqueue.node.queue.ledgers import Ledgers, Place
+from goqueue.node.queue.metrics import QueueMetrics
+from goqueue.node.queue.polling import Policies, Poll, Polling
+from goqueue.node.queue.receipts import Receipts
+from goqueue.node.queue.requests import Delivered, Finished, Prolonged, QueueStats, Returned
+from goqueue.node.shard_timer import ShardTimer
+from goqueue.node.topic_table import TopicTable
+
+R = TypeVar("R")
+A = TypeVar("A")
+
+
+class Queue:
+    def __init__(
+        self,
+        config: QueueConfig,
+        ledgers: Ledgers,
+        table: TopicTable,
+        guard: Guard,
+        metrics: QueueMetrics,
+        clock: Clock,
+        receipts: Callable[[], Awaitable[Receipts]],
+        policies: Policies,
+        when_moving: Callable[[OwnedLedger], None],
+    ) -> None:
+        self._ledgers = ledgers
+        self._table = table
+        self._guard = guard
+        self._metrics = metrics
+        self._clock = clock
+        self._receipts = receipts
+        self._policies = policies
+        self._when_moving = when_moving
+        self.timer = ShardTimer(ledgers.all, self._tick, clock)
+        self.polling = Polling(config, ledgers, table, guard, metrics, clock, receipts, policies, self.timer)
+
+    async def start(self) -> None:
+        """Go on where the logs end: with what is leased until its time is up, with what is to be moved at once."""
+        await self._ledgers.start(self._resume)
+
+    async def _resume(self, ledger: OwnedLedger) -> None:
+        if ledger.state.moves:
+            self._when_moving(ledger)
+        self.timer.watch(ledger)
+
+    async def poll(self, poll: Poll) -> list[Delivered]:
+        """Records for a member; it waits for some if there are none. None also where it holds as many as it may."""
+        return await self.polling.poll(poll)
+
+    # ---------------------------------------------------------------- finishing
+
+    async def ack(self, receipts: Sequence[str]) -> list[Finished | GoQueueError]:
+        def decide(
+            ledger: OwnedLedger, window: Window, claims: list[Claim]
+        ) -> Decision[list[GoQueueError | None]]:
+            cursors = ledger.feed(window).ends()
+            return settle(window, claims, now_ms=self._clock.now_ms(), cursors=cursors)
+
+        answers = await self._each(receipts, decide, _finished)
+        self._metrics.count("acked", answers)
+        return answers
+
+    async def nack(
+        self, receipts: Sequence[str], *, delay_ms: int | None = None, reason: str = ""
+    ) -> list[Returned | GoQueueError]:
+        if delay_ms is not None and not 0 <= delay_ms <= VISIBILITY_MS_MAX:
+            raise InvalidRequest(
+                f"delay is {delay_ms} ms; it must be 0 to {VISIBILITY_MS_MAX}", delay_ms=delay_ms
+            )
+
+        def decide(
+            ledger: OwnedLedger, window: Window, claims: list[Claim]
+        ) -> Decision[list[Nacked | GoQueueError]]:
+            return release(
+                ledger.state,
+                window,
+                claims,
+                policy=self._policy(ledger, window),
+                now_ms=self._clock.now_ms(),
+                delay_ms=delay_ms,
+                reason=reason,
+            )
+
+        answers = await self._each(receipts, decide, _returned)
+        self._metrics.count("nacked", answers)
+        return answers
+
+    async def reject(self, receipts: Sequence[str], *, reason: str) -> list[Finished | GoQueueError]:
+        def decide(
+            ledger: OwnedLedger, window: Window, claims: list[Claim]
+        ) -> Decision[list[GoQueueError | None]]:
+            return reject(
+                ledger.state,
+                window,
+                claims,
+                policy=self._policy(ledger, window),
+                now_ms=self._clock.now_ms(),
+                reason=reason,
+            )
+
+        answers = await self._each(receipts, decide, _finished)
+        self._metrics.count("rejected", answers)
+        return answers
+
+    async def extend(
+        self, receipts: Sequence[str], *, timeout_ms: int, is_added: bool = False
+    ) -> list[Prolonged | GoQueueError]:
+        def decide(
+            ledger: OwnedLedger, window: Window, claims: list[Claim]
+        ) -> Decision[list[Extension | GoQueueError]]:
+            return extend(
+                ledger.state,
+                window,
+                claims,
+                policy=self._policy(ledger, window),
+                now_ms=self._clock.now_ms(),
+                timeout_ms=timeout_ms,
+                is_added=is_added,
+            )
+
+        answers = await self._each(receipts, decide, _prolonged)
+        self._metrics.count("extended", answers)
+        return answers
+
+    async def _each(
+        self,
+        texts: Sequence[str],
+        decide: Callable[[OwnedLedger, Window, list[Claim]], Decision[list[R]]],
+        answer: Callable[[OwnedLedger, Window, Claim, R], A | GoQueueError],
+    ) -> list[A | GoQueueError]:
+        """What is decided about each receipt, in order; those of one window together."""
+        self._guard.admit_read()
+        if not 1 <= len(texts) <= self._guard.limits.messages_per_request_max:
+            raise InvalidRequest(
+                f"a request names 1 to {self._guard.limits.messages_per_request_max} receipts, not {len(texts)}"
+            )
+        answers: list[A | GoQueueError | None] = [None] * len(texts)
+        touched: list[OwnedLedger] = []
+        for (ledger, window), claimed in self._sorted_out(texts, await self._receipts(), answers).items():
+            claims = [claim for _, claim in claimed]
+            try:
+                await ledger.ready()
+                decision = decide(ledger, window, claims)
+                ledger.carry_out(decision.events)
+            except GoQueueError as error:
+                for at, _ in claimed:
+                    answers[at] = error
+                continue
+            touched.append(ledger)
+            self.follow_up(ledger, decision)
+            for (at, claim), reply in zip(claimed, decision.reply, strict=True):
+                answers[at] = answer(ledger, window, claim, reply)
+        for ledger in touched:
+            await ledger.settled()
+            await ledger.trim()
+        return [one for one in answers if one is not None]
+
+    def _sorted_out(
+        self, texts: Sequence[str], receipts: Receipts, answers: list[A | GoQueueError | None]
+    ) -> dict[tuple[OwnedLedger, Window], list[tuple[int, Claim]]]:
+        """By ledger and window; where a receipt is void, its answer says why."""
+        groups: dict[tuple[OwnedLedger, Window], list[tuple[int, Claim]]] = {}
+        issued: dict[tuple[str, int, int], tuple[int, OwnedLedger, Window] | None] = {}
+        for at, text in enumerate(texts):
+            try:
+                receipt, proof = receipts.read(text)
+                place = (receipt.topic, receipt.partition, receipt.group)
+                if place not in issued:
+                    issued[place] = self._issued(*place)
+                origin = issued[place]
+                if origin is None:
+                    raise ReceiptNotFound(
+                        f"nothing is known of receipt {text!r} any more", receipt_handle=text
+                    )
+                topic_id, ledger, window = origin
+                receipts.check(topic_id, text, proof)
+                if window.incarnation != receipt.incarnation:
+                    raise LeaseSuperseded(window.group_id, receipt.offset, receipt.deliveries, 0)
+            except GoQueueError as error:
+                answers[at] = error
+                continue
+            groups.setdefault((ledger, window), []).append((at, Claim(receipt.offset, receipt.deliveries)))
+        return groups
+
+    def _issued(self, topic: str, partition: int, group: int) -> tuple[int, OwnedLedger, Window] | None:
+        """Who gave a receipt, if it is still there; and the topic's id."""
+        try:
+            topic_id = self._table.get(topic).facts.id
+            ledger = self._ledgers.known(topic, partition)
+        except GoQueueError:
+            return None
+        window = None if ledger is None else ledger.state.windows.get(group)
+        return None if ledger is None or window is None else (topic_id, ledger, window)
+
+    def _policy(self, ledger: OwnedLedger, window: Window) -> LeasePolicy:
+        return self._policies.policy(ledger.source.topic, ledger.source.index, window.group_id)
+
+    def follow_up(self, ledger: OwnedLedger, decision: Decision[R]) -> None:
+        self.timer.watch(ledger)
+        self._metrics.note(decision.events)
+        if any(isinstance(event, Moving) for event in decision.events):
+            self._when_moving(ledger)
+
+    # ---------------------------------------------------------------- groups
+
+    async def let_go(self, group_id: str, member_id: str) -> None:
+        """A member leaves; others may have what it holds."""
+        for ledger in self._ledgers.all():
+            window = ledger.state.find(group_id)
+            if window is not None and window.in_flight.get(member_id):
+                await ledger.ready()
+                decision = let_go(
+                    ledger.state,
+                    window,
+                    member_id,
+                    policy=self._policy(ledger, window),
+                    now_ms=self._clock.now_ms(),
+                )
+                ledger.carry_out(decision.events)
+                self.follow_up(ledger, decision)
+                await ledger.settled()
+
+    async def seek(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+        """The group goes on from there; receipts that it has are void."""
+        ledger = await self._ledgers.open(topic, partition)
+        await ledger.ready()
+        window = ledger.window(group_id)
+        ledger.carry_out(seek(window, offset).events)
+        ledger.wake()
+        await ledger.settled()
+
+    async def forget(self, group_id: str, topic: str | None = None) -> None:
+        """The group is deleted, or its place in one topic."""
+        for ledger in self._ledgers.all():
+            if (topic is None or ledger.source.topic == topic) and ledger.state.find(group_id) is not None:
+                await ledger.ready()
+                ledger.carry_out(close_group(ledger.state, group_id).events)
+                await ledger.settled()
+
+    def committed(self, group_id: str, topic: str, partition: int) -> int | None:
+        """None where the group has not read yet."""
+        ledger = self._ledgers.known(topic, partition)
+        window = None if ledger is None else ledger.state.find(group_id)
+        return None if window is None else window.committed_offset
+
+    def places(self, group_id: str) -> list[Place]:
+        """Where the group has read."""
+        found = [one.source for one in self._ledgers.all() if one.state.find(group_id) is not None]
+        return sorted((source.topic, source.index) for source in found)
+
+    def stats(self, group_id: str | None = None) -> list[QueueStats]:
+        found: list[QueueStats] = []
+        for ledger in self._ledgers.all():
+            for window in ledger.state.windows.values():
+                if group_id is None or window.group_id == group_id:
+                    found.append(_stats(ledger, window))
+        if group_id is not None and not found:
+            raise GroupNotFound(f"group {group_id!r} has read nothing as a queue", group=group_id)
+        return sorted(found, key=lambda one: (one.group, one.topic, one.partition))
+
+    async def lanes(
+        self, *, group_id: str | None = None, topic: str | None = None, limit: int, skip: int = 0
+    ) -> tuple[list[WindowLanes], int]:
+        """How lanes stand, some of all that match; and how many that is."""
+        found = [
+            (window.group_id, ledger.source.topic, ledger.source.index, ledger, window)
+            for ledger in self._ledgers.all()
+            for window in ledger.state.windows.values()
+            if group_id in (None, window.group_id) and topic in (None, ledger.source.topic)
+        ]
+        found.sort(key=lambda one: one[:3])
+        now_ms = self._clock.now_ms()
+        shown = found[skip : skip + limit]
+        return [await window_lanes(ledger, window, now_ms) for *_, ledger, window in shown], len(found)
+
+    async def topic_deleted(self, topic: str) -> None:
+        self._ledgers.forget(topic)
+
+    def release(self) -> None:
+        """The node stops: nobody waits any longer."""
+        for ledger in self._ledgers.all():
+            ledger.wake()
+
+    # ---------------------------------------------------------------- time
+
+    async def _tick(self, ledger: OwnedLedger, now_ms: int) -> None:
+        source = ledger.source
+        try:
+            await ledger.ready()
+            decision = tick(
+                ledger.state,
+                lambda group_id: self._policies.policy(source.topic, source.index, group_id),
+                now_ms,
+            )
+            ledger.carry_out(decision.events)
+        except GoQueueError:
+            ledger.pause(now_ms)
+            return
+        if decision.events:
+            self.follow_up(ledger, decision)
+
+
+def _finished(
+    ledger: OwnedLedger, window: Window, claim: Claim, reply: GoQueueError | None
+) -> Finished | GoQueueError:
+    if reply is not None:
+        return reply
+    source = ledger.source
+    return Finished(source.topic, source.index, claim.offset, window.committed_offset, window.in_flight_count)
+
+
+def _returned(
+    ledger: OwnedLedger, window: Window, claim: Claim, reply: Nacked | GoQueueError
+) -> Returned | GoQueueError:
+    if isinstance(reply, GoQueueError):
+        return reply
+    source = ledger.source
+    return Returned(
+        source.topic,
+        source.index,
+        claim.offset,
+        window.committed_offset,
+        window.in_flight_count,
+        reply.is_dead,
+        reply.deliveries,
+        reply.visible_ms,
+    )
+
+
+def _prolonged(
+    ledger: OwnedLedger, window: Window, claim: Claim, reply: Extension | GoQueueError
+) -> Prolonged | GoQueueError:
+    if isinstance(reply, GoQueueError):
+        return reply
+    source = ledger.source
+    return Prolonged(
+        source.topic,
+        source.index,
+        claim.offset,
+        window.committed_offset,
+        window.in_flight_count,
+        reply.deadline_ms,
+    )
+
+
+def _stats(ledger: OwnedLedger, window: Window) -> QueueStats:
+    return QueueStats(
+        ledger.source.topic,
+        ledger.source.index,
+        window.group_id,
+        window.committed_offset,
+        ledger.source.last_stable_offset,
+        window.in_flight_count,
+        len(window.entries) - window.in_flight_count,
+        window.settled_count,
+        window.moved_count,
+    )

@@ -1,0 +1,369 @@
+"""The queue as Kafka's share groups use it (KIP-932): a member gets whole batches of the log and is told which records in
+them are its own, and says what became of them by their offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Protocol, TypeVar
+
+from goqueue.core.lease.decisions import Claim, Decision, Given, extend, reject, release, settle, trim
+from goqueue.core.lease.events import runs_of
+from goqueue.core.lease.window import Window
+from goqueue.log.scan import Found
+from goqueue.model.errors import GoQueueError, ReceiptNotFound
+from goqueue.model.group_settings import SHARE_AUTO_OFFSET_RESET, OffsetReset
+from goqueue.model.priority import NORMAL
+from goqueue.node.clock import Clock
+from goqueue.node.commit import Spawn
+from goqueue.node.guard import Guard
+from goqueue.node.partition import Partition
+from goqueue.node.queue.ledger import OwnedLedger
+from goqueue.node.queue.ledgers import Ledgers, Place
+from goqueue.node.queue.metrics import QueueMetrics
+from goqueue.node.queue.polling import Policies, Poll
+from goqueue.node.queue.queue import Queue
+from goqueue.node.queue.share_requests import Acquired, Said, Shared, ShareFetch, Verdict, Verdicts
+from goqueue.node.topic_table import TopicTable
+
+logger = logging.getLogger(__name__)
+R = TypeVar("R")
+_READ_BYTES = 1024 * 1024
+_ANSWER_BYTES_MAX = 64 * 1024 * 1024  # librdkafka takes answers of up to 100 MB if it is not told otherwise
+_REJECTED = "rejected by a share consumer"
+_ACTIONS: Mapping[Verdict, str] = {
+    Verdict.GAP: "acked",
+    Verdict.ACCEPT: "acked",
+    Verdict.RELEASE: "nacked",
+    Verdict.REJECT: "rejected",
+    Verdict.RENEW: "extended",
+}
+
+
+class Members(Protocol):
+    def share_member(self, group_id: str, member_id: str, epoch: int | None) -> tuple[str, ...]:
+        """The topics that a member reads; refused if there is no such member."""
+
+    def settings_of(self, group_id: str) -> Mapping[str, str]: ...
+
+
+class Share:
+    def __init__(
+        self,
+        queue: Queue,
+        ledgers: Ledgers,
+        table: TopicTable,
+        guard: Guard,
+        metrics: QueueMetrics,
+        clock: Clock,
+        policies: Policies,
+        members: Members,
+        spawn: Spawn,
+    ) -> None:
+        self._queue = queue
+        self._ledgers = ledgers
+        self._table = table
+        self._guard = guard
+        self._metrics = metrics
+        self._clock = clock
+        self._policies = policies
+        self._members = members
+        self._spawn = spawn
+        self._attached: set[tuple[str, str]] = set()  # members with a session
+
+    # ---------------------------------------------------------------- members
+
+    def check_member(self, group_id: str, member_id: str) -> None:
+        self._guard.admit_read()
+        self._members.share_member(group_id, member_id, None)
+
+    def lock_ms(self, group_id: str, topics: Sequence[str]) -> int:
+        """How long a member holds what it gets; of several topics the shortest time."""
+        found: list[int] = []
+        for topic in topics:
+            try:
+                found.append(self._policies.visibility_ms(topic, group_id))
+            except GoQueueError:  # deleted meanwhile
+                continue
+        return min(found, default=0)
+
+    def attach(self, group_id: str, member_id: str) -> None:
+        """The member has a session, until `let_go` or `abandon`."""
+        self._attached.add((group_id, member_id))
+
+    async def let_go(self, group_id: str, member_id: str) -> None:
+        """A member's session ends: others may have what it holds."""
+        self._attached.discard((group_id, member_id))
+        await self._queue.let_go(group_id, member_id)
+
+    def abandon(self, group_id: str, member_id: str) -> None:
+        """The same for a member that is gone and waits for no answer."""
+        self._attached.discard((group_id, member_id))
+        self._spawn(self._let_go_or_log(group_id, member_id))
+
+    async def member_left(self, group_id: str, member_id: str) -> None:
+        """A client that goes away leaves its group and ends its session at the same time, over two connections: its last
+        words come with the session's end, so what it holds is its own until then."""
+        if (group_id, member_id) not in self._attached:
+            await self._queue.let_go(group_id, member_id)
+
+    async def _let_go_or_log(self, group_id: str, member_id: str) -> None:
+        try:
+            await self._queue.let_go(group_id, member_id)
+        except GoQueueError as error:  # its leases end when their time is up
+            logger.warning("records of a lost member stay leased group=%s error=%r", group_id, error.sentence)
+
+    # ---------------------------------------------------------------- giving
+
+    async def fetch(self, want: ShareFetch) -> dict[Place, Shared]:
+        """First what is said counts, then there is something to get, if need be later."""
+        self._guard.admit_read()
+        shared = {place: Shared(chunks=[], acquired=[]) for place in chain(want.places, want.said)}
+        touched = await self._hear(want.group_id, want.member_id, want.said, shared)
+        poll = Poll(
+            want.group_id,
+            want.member_id,
+            want.places,
+            want.limit,
+            from_latest=self._begins_at_latest(want.group_id),
+        )
+        deadline = asyncio.get_running_loop().time() + want.wait_ms / 1_000
+        while True:
+            ledgers = await self._open(poll, want, shared, touched)
+            await self._take_each(poll, want, ledgers, shared, touched)
+            await self._settle(touched, shared)
+            touched.clear()
+            if not ledgers or any(one.acquired or one.error for one in shared.values()):
+                return shared
+            if not await self._queue.polling.until_news(poll, list(ledgers.values()), deadline):
+                return shared
+
+    def _begins_at_latest(self, group_id: str) -> bool:
+        chosen = self._members.settings_of(group_id).get(SHARE_AUTO_OFFSET_RESET, OffsetReset.LATEST)
+        return chosen == OffsetReset.LATEST
+
+    async def _open(
+        self, poll: Poll, want: ShareFetch, shared: dict[Place, Shared], touched: set[Place]
+    ) -> dict[Place, OwnedLedger]:
+        """All of them, whether there is room for their records or not: a group that begins at the end of a partition
+        begins now, and that must not be forgotten either. Later it would skip what came since."""
+        ledgers: dict[Place, OwnedLedger] = {}
+        if want.limit <= 0 or want.bytes_max <= 0:
+            return ledgers
+        for place in want.places:
+            try:
+                ledger = await self._ledgers.open(*place)
+                if ledger.state.find(poll.group_id) is None:
+                    await ledger.ready()
+                    ledger.window(poll.group_id, from_latest=poll.from_latest)
+                    touched.add(place)
+            except GoQueueError as error:
+                shared[place].error = error
+            else:
+                ledgers[place] = ledger
+        return ledgers
+
+    async def _take_each(
+        self,
+        poll: Poll,
+        want: ShareFetch,
+        ledgers: dict[Place, OwnedLedger],
+        shared: dict[Place, Shared],
+        touched: set[Place],
+    ) -> None:
+        credit = self._queue.polling.credit(poll, list(ledgers.values()))
+        room = _Room(min(want.limit, credit), want.bytes_max)
+        for place, ledger in ledgers.items():
+            try:
+                given, batches = await self._take(poll, ledger, room)
+            except GoQueueError as error:
+                shared[place].error = error
+                continue
+            if given:
+                touched.add(place)
+                shared[place].acquired = list(_acquired(given))
+                shared[place].chunks = [batches[base].data for base in sorted(batches)]
+
+    async def _take(
+        self, poll: Poll, ledger: OwnedLedger, room: _Room
+    ) -> tuple[list[Given], dict[int, Found]]:
+        """Records, and the batches that hold them by their base offsets."""
+        batch_bytes_max = self._table.get(ledger.source.topic).settings.max_message_bytes
+        given: list[Given] = []
+        batches: dict[int, Found] = {}
+        free_count = 0  # records that follow in batches that are in the answer already
+        while step := room.step(batch_bytes_max, free_count):
+            taken = await self._queue.polling.take(ledger, poll, step)
+            found = await _batches(ledger.source, sorted(one.offset for one in taken.given), batches)
+            room.fill(len(taken.given), [len(batch.data) for batch in found.values()])
+            given += taken.given
+            batches |= found
+            if not taken.given:
+                break
+            free_count = batches[max(batches)].header.end_offset - taken.window.cursors[NORMAL]
+        return given, batches
+
+    async def _settle(self, places: set[Place], shared: dict[Place, Shared]) -> None:
+        """Nobody hears of what is not durable."""
+        async with asyncio.TaskGroup() as tasks:
+            for place in sorted(places):
+                tasks.create_task(self._settle_one(place, shared[place]))
+        self._metrics.delivered.inc(
+            sum(one.last - one.first + 1 for place in places for one in shared[place].acquired)
+        )
+
+    async def _settle_one(self, place: Place, one: Shared) -> None:
+        try:
+            ledger = await self._ledgers.open(*place)
+            await ledger.settled()
+            await ledger.trim()
+        except GoQueueError as error:
+            one.chunks, one.acquired = [], []
+            one.error = error
+            one.verdict_error = one.verdict_error or error
+
+    # ---------------------------------------------------------------- finishing
+
+    async def acknowledge(self, group_id: str, member_id: str, said: Said) -> dict[Place, Shared]:
+        self._guard.admit_read()
+        shared = {place: Shared(chunks=[], acquired=[]) for place in said}
+        await self._settle(await self._hear(group_id, member_id, said, shared), shared)
+        return shared
+
+    async def _hear(
+        self, group_id: str, member_id: str, said: Said, shared: dict[Place, Shared]
+    ) -> set[Place]:
+        """What is said of a partition's records counts as a whole or not at all, as in Kafka."""
+        touched: set[Place] = set()
+        for place, verdicts in said.items():
+            try:
+                ledger = self._ledgers.known(*place)
+                if ledger is not None:
+                    await ledger.ready()
+                window = None if ledger is None else ledger.state.find(group_id)
+                if ledger is None or window is None:
+                    raise ReceiptNotFound(
+                        f"group {group_id!r} was never given a record of {place[0]}-{place[1]}"
+                    )
+                self._hear_one(ledger, window, member_id, verdicts)
+            except GoQueueError as error:
+                shared[place].verdict_error = error
+                self._metrics.count("refused", [error])
+                continue
+            touched.add(place)
+        return touched
+
+    def _hear_one(
+        self, ledger: OwnedLedger, window: Window, member_id: str, verdicts: Sequence[Verdicts]
+    ) -> None:
+        # Retention may have taken records while they were held; nothing is to be said of them any more.
+        start = ledger.source.log.log_start
+        ledger.carry_out(trim(window, start).events)
+        held_count = window.in_flight.get(member_id, 0)
+        named = chain.from_iterable(one.from_offset(start) for one in verdicts)
+        pairs = list(islice(named, held_count + 1))  # with more than it holds one is wrong
+        claims = [Claim(offset, member=member_id) for offset, _ in pairs]
+        now_ms = self._clock.now_ms()
+        by_kind: dict[Verdict, list[Claim]] = {}
+        for (_, kind), claim in zip(pairs, claims, strict=True):
+            by_kind.setdefault(kind, []).append(claim)
+        if len(by_kind) > 1:
+            _refuse_any(settle(window, claims, now_ms=now_ms).reply)
+        for kind in sorted(by_kind, reverse=True):  # after that only a renewal can be refused, so it is first
+            decision = self._decide(kind, ledger, window, by_kind[kind], now_ms)
+            _refuse_any(decision.reply)
+            ledger.carry_out(decision.events)
+            self._queue.follow_up(ledger, decision)
+            self._metrics.count(_ACTIONS[kind], decision.reply)
+
+    def _decide(
+        self, kind: Verdict, ledger: OwnedLedger, window: Window, claims: list[Claim], now_ms: int
+    ) -> Decision[list[object]]:
+        source = ledger.source
+        policy = self._policies.policy(source.topic, source.index, window.group_id)
+        found: Decision[list[object]]
+        match kind:
+            case Verdict.GAP | Verdict.ACCEPT:
+                found = _any(settle(window, claims, now_ms=now_ms, cursors=ledger.feed(window).ends()))
+            case Verdict.RELEASE:
+                found = _any(release(ledger.state, window, claims, policy=policy, now_ms=now_ms, delay_ms=0))
+            case Verdict.REJECT:
+                found = _any(
+                    reject(ledger.state, window, claims, policy=policy, now_ms=now_ms, reason=_REJECTED)
+                )
+            case Verdict.RENEW:
+                timeout_ms = self._policies.visibility_ms(source.topic, window.group_id)
+                found = _any(
+                    extend(ledger.state, window, claims, policy=policy, now_ms=now_ms, timeout_ms=timeout_ms)
+                )
+        return found
+
+
+class _Room:
+    """What an answer may still hold. Of a record that is leased and then does not fit nobody would hear until its time is
+    up, so records are taken in steps that are sure to fit. The client's limit is one for batches of the size that was
+    met so far; the first record is given however large it is."""
+
+    def __init__(self, count: int, bytes_max: int) -> None:
+        self._count = count
+        self._bytes = bytes_max
+        self._sure_bytes = _ANSWER_BYTES_MAX
+        self._largest_bytes = 0  # of a batch
+
+    def step(self, batch_bytes_max: int, free_count: int) -> int:
+        """How many records to take next."""
+        likely = max(self._bytes // (self._largest_bytes or batch_bytes_max), free_count)
+        least = 0 if self._largest_bytes else 1
+        return min(self._count, max(least, min(likely, self._sure_bytes // batch_bytes_max)))
+
+    def fill(self, record_count: int, batch_sizes: Sequence[int]) -> None:
+        self._count -= record_count
+        self._bytes = max(0, self._bytes - sum(batch_sizes))
+        self._sure_bytes -= sum(batch_sizes)
+        self._largest_bytes = max([self._largest_bytes, *batch_sizes])
+
+
+async def _batches(partition: Partition, offsets: Sequence[int], known: dict[int, Found]) -> dict[int, Found]:
+    """The batches that hold these offsets, in ascending order, by their base offsets: those that are not known yet."""
+    bases = sorted(known)
+    found: dict[int, Found] = {}
+    end = partition.log.log_start  # everything before it is in what was found
+    for start, length in runs_of(offsets):
+        at = max(start, end)
+        while at < start + length:
+            index = bisect_right(bases, at) - 1
+            if index >= 0 and known[bases[index]].header.end_offset > at:
+                at = end = known[bases[index]].header.end_offset
+                continue
+            part = await partition.read(at, end=start + length, bytes_max=_READ_BYTES)
+            for batch in part.batches:
+                found[batch.header.base_offset] = batch
+            at = end = part.next_offset
+    return found
+
+
+def _acquired(given: Sequence[Given]) -> Iterator[Acquired]:
+    """Runs of records with as many deliveries, in ascending order."""
+    first = last = deliveries = -1
+    for one in sorted(given, key=lambda one: one.offset):
+        if one.offset == last + 1 and one.deliveries == deliveries:
+            last = one.offset
+            continue
+        if deliveries >= 0:
+            yield Acquired(first, last, deliveries)
+        first, last, deliveries = one.offset, one.offset, one.deliveries
+    if deliveries >= 0:
+        yield Acquired(first, last, deliveries)
+
+
+def _refuse_any(replies: Sequence[object]) -> None:
+    for reply in replies:
+        if isinstance(reply, GoQueueError):
+            raise reply
+
+
+def _any(decision: Decision[list[R]]) -> Decision[list[object]]:
+    return Decision(list[object](decision.reply), decision.events)
