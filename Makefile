@@ -21,7 +21,7 @@ PACKAGE_READY := $(VENV)/.package-installed
 
 .PHONY: help
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: $(RUN_READY) $(PACKAGE_READY) ## Start a broker on the default ports with its data in ./data
@@ -51,6 +51,10 @@ soak: $(DEV_READY) $(PACKAGE_READY) ## Change a group and kill workers and broke
 .PHONY: kill
 kill: $(DEV_READY) $(PACKAGE_READY) ## Kill a real broker under load with kill -9, CYCLES=100 times
 	GOQUEUE_KILL_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/integration/test_kill9.py -s --timeout 3600
+
+.PHONY: variants
+variants: $(DEV_READY) $(PACKAGE_READY) ## Break a copy of the queue in one way after another, and see its tests fail
+	$(BIN)/python -m scripts.broken_variants
 
 .PHONY: fuzz
 fuzz: $(DEV_READY) $(PACKAGE_READY) ## Attack the Kafka listener for SECONDS=600, and compare the codec with kio's at length

@@ -23,6 +23,7 @@ from bench.lines import (
     loopback,
     node,
     queue_delays,
+    queue_due,
     queue_lanes,
     queue_leased,
     queue_wakeup,
@@ -52,6 +53,7 @@ GROUPS: dict[str, Callable[[Run], list[Line]]] = {
     "queue.lanes": queue_lanes.run,
     "queue.leased": queue_leased.run,
     "queue.delays": queue_delays.run,
+    "queue.due": queue_due.run,
 }
 _TIMEOUT_S = {
     False: 5_400,

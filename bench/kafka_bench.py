@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Self
 
 from bench.kafka_load import KafkaLoad
 from bench.kafka_plans import Consume, Consumed, Produce, Produced, Spreading, Target
 from bench.peers.known import APACHE_KAFKA, OURS, PEERS
-from bench.peers.peer import KafkaServer, Peer, PeerAbsent
-from bench.workspace import fresh_folder
+from bench.peers.peer import KafkaServer, Peer
+from bench.sides import Sides
 
-T = TypeVar("T")
-S = TypeVar("S", bound="Named")
 SYNCED = "synced_kafka"
 _WARM_BYTES = 100
 _WARM_PARTITIONS = 3
-
-
-class Named(Protocol):
-    """What is measured in turn with others."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def title(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +44,14 @@ class KafkaBench:
     def __init__(
         self, folder: Path, warmth: Warmth, *, ours: Peer = OURS, peers: Sequence[Peer] = PEERS
     ) -> None:
-        self._folder = folder
+        self._sides = Sides(folder, ours=[ours], peers=peers, start=_start, warm_up=self._warm_up)
         self._warmth = warmth
-        self._ours = ours
-        self._peers = peers
-        self._stack = ExitStack()
-        self._sides: list[Side] = []
         self._load: KafkaLoad | None = None
         self._serials = count()
-        self.absent: dict[str, str] = {}  # peer to reason
+
+    @property
+    def absent(self) -> dict[str, str]:
+        return self._sides.absent
 
     def __enter__(self) -> Self:
         return self
@@ -72,20 +59,11 @@ class KafkaBench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._sides.stack.close()
 
     def sides(self) -> list[Side]:
         """Ours first, then every peer that can be had here."""
-        if not self._sides:
-            self._sides = [self._start(self._ours)]
-            for peer in self._peers:
-                try:
-                    self._sides.append(self._start(peer))
-                except PeerAbsent as absent:
-                    self.absent[peer.name] = str(absent)
-            for side in self._sides:
-                self._warm_up(side)
-        return list(self._sides)
+        return self._sides.all()
 
     def brokers(self) -> list[Side]:
         return [side for side in self.sides() if side.is_broker]
@@ -102,7 +80,7 @@ class KafkaBench:
     @property
     def load(self) -> KafkaLoad:
         if self._load is None:
-            self._load = self._stack.enter_context(KafkaLoad())
+            self._load = self._sides.stack.enter_context(KafkaLoad())
         return self._load
 
     @contextmanager
@@ -120,11 +98,6 @@ class KafkaBench:
         consumed = self.load.consume(Consume(plan.target, plan.count, plan.value_bytes, side.is_broker))
         return produced, consumed
 
-    def _start(self, peer: Peer) -> Side:
-        folder = self._stack.enter_context(fresh_folder(self._folder))
-        server = self._stack.enter_context(peer.start(folder))
-        return Side(peer.name, peer.title, server, peer.is_broker)
-
     def _warm_up(self, side: Side) -> None:
         with self.topic(side, partition_count=_WARM_PARTITIONS) as target:
             self.burst(side, Produce(target, self._warmth.message_count, _WARM_BYTES, "1"))
@@ -133,11 +106,5 @@ class KafkaBench:
             self.burst(side, Produce(target, self._warmth.request_count, _WARM_BYTES, "1", singly))
 
 
-def interleave(sides: Sequence[S], round_count: int, measure: Callable[[S], T]) -> dict[str, list[T]]:
-    """One side after the other, every round beginning with another one. Side to what it gave, by round."""
-    taken: dict[str, list[T]] = {side.name: [] for side in sides}
-    for turn in range(round_count):
-        at = turn % len(sides)
-        for side in [*sides[at:], *sides[:at]]:
-            taken[side.name].append(measure(side))
-    return taken
+def _start(peer: Peer, folder: Path, stack: ExitStack) -> Side:
+    return Side(peer.name, peer.title, stack.enter_context(peer.start(folder)), peer.is_broker)

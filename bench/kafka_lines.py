@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from bench.kafka_bench import Named
 from bench.line import Goal, Line, Rounds, spread
+from bench.sides import Named
 
 T = TypeVar("T")
 Figures = Mapping[str, Callable[[T], float]]

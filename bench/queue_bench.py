@@ -12,13 +12,12 @@ from typing import Self
 
 from bench.child import Broker
 from bench.peers.nats import JetStream
-from bench.peers.peer import PeerAbsent
 from bench.peers.rabbitmq import RabbitMq
 from bench.peers.redis import RedisStreams
 from bench.queue_load import QueueLoad
 from bench.queue_peer import QueuePeer, QueueServer
 from bench.queue_plans import Dialect, Queue, Work
-from bench.workspace import fresh_folder
+from bench.sides import Sides
 
 VALUE_BYTES = 100
 BATCH_COUNT = 100
@@ -70,18 +69,16 @@ class QueueBench:
         folder: Path,
         warm_count: int,
         *,
-        ours: Sequence[QueuePeer] = OUR_QUEUES,
         peers: Sequence[QueuePeer] = PEERS,
     ) -> None:
-        self._folder = folder
-        self._ours = ours
+        self._sides = Sides(folder, ours=OUR_QUEUES, peers=peers, start=_start, warm_up=self._warm_up)
         self._warm_count = warm_count
-        self._peers = peers
-        self._stack = ExitStack()
-        self._sides: list[QueueSide] = []
         self._load: QueueLoad | None = None
         self._serials = count()
-        self.absent: dict[str, str] = {}  # peer to reason
+
+    @property
+    def absent(self) -> dict[str, str]:
+        return self._sides.absent
 
     def __enter__(self) -> Self:
         return self
@@ -89,20 +86,11 @@ class QueueBench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._sides.stack.close()
 
     def sides(self) -> list[QueueSide]:
         """Ours by REST first, then ours by Kafka's protocol, then every peer that can be had here."""
-        if not self._sides:
-            self._sides = [self._start(one) for one in self._ours]
-            for peer in self._peers:
-                try:
-                    self._sides.append(self._start(peer))
-                except PeerAbsent as absent:
-                    self.absent[peer.name] = str(absent)
-            for side in self._sides:
-                self.load.work(self.plan(side, self._warm_count))
-        return list(self._sides)
+        return self._sides.all()
 
     def ours(self) -> QueueSide:
         return self.sides()[0]
@@ -110,7 +98,7 @@ class QueueBench:
     @property
     def load(self) -> QueueLoad:
         if self._load is None:
-            self._load = self._stack.enter_context(QueueLoad())
+            self._load = self._sides.stack.enter_context(QueueLoad())
         return self._load
 
     def queue(self, side: QueueSide) -> Queue:
@@ -123,6 +111,9 @@ class QueueBench:
     def plan(self, side: QueueSide, count: int, priorities: tuple[int, ...] = ()) -> Work:
         return Work(self.queue(side), count, VALUE_BYTES, BATCH_COUNT, CONNECTION_COUNT, priorities)
 
-    def _start(self, peer: QueuePeer) -> QueueSide:
-        folder = self._stack.enter_context(fresh_folder(self._folder))
-        return QueueSide(peer.name, self._stack.enter_context(peer.start(folder)))
+    def _warm_up(self, side: QueueSide) -> None:
+        self.load.work(self.plan(side, self._warm_count))
+
+
+def _start(peer: QueuePeer, folder: Path, stack: ExitStack) -> QueueSide:
+    return QueueSide(peer.name, stack.enter_context(peer.start(folder)))

@@ -6,7 +6,8 @@ Both block, so each call runs in a thread. What the topic is made with and asked
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any  # the share consumer has no types
 
 import confluent_kafka
@@ -20,12 +21,23 @@ from bench.queue_rest import Connection, RestQueue, group_of
 
 _TIMEOUT_S = 30.0
 _POLL_S_MAX = 0.5
+_STATISTICS_MS = 50
 _ACCEPT = 1
 _kafka: Any = confluent_kafka
 
 
 class _Config(msgspec.Struct):
     """Of an answer that only has to be a success."""
+
+
+class _Group(msgspec.Struct):
+    assignment_size: int = 0
+
+
+class _Statistics(msgspec.Struct):
+    """Of a consumer, by librdkafka."""
+
+    cgrp: _Group = msgspec.field(default_factory=_Group)
 
 
 class ShareQueue:
@@ -46,17 +58,14 @@ class ShareQueue:
         return KafkaPublisher(Producer(settings), self._queue.name)
 
     async def taker(self) -> ShareTaker:
-        consumer = _kafka.ShareConsumer(
-            {
-                "bootstrap.servers": self._address,
-                "group.id": group_of(self._queue.name),
-                "share.acknowledgement.mode": "explicit",
-                "max.poll.records": 100,
-                "log_level": 2,
-            }
-        )
-        consumer.subscribe([self._queue.name])
-        return ShareTaker(consumer)
+        settings = {
+            "bootstrap.servers": self._address,
+            "group.id": group_of(self._queue.name),
+            "share.acknowledgement.mode": "explicit",
+            "max.poll.records": 100,
+            "log_level": 2,
+        }
+        return ShareTaker(settings, self._queue.name)
 
     async def unsettled_count(self) -> int:
         return await self._rest.unsettled_count()
@@ -90,8 +99,11 @@ class KafkaPublisher:
 
 
 class ShareTaker:
-    def __init__(self, consumer: Any) -> None:
-        self._consumer = consumer
+    def __init__(self, settings: Mapping[str, object], topic: str) -> None:
+        self._is_assigned = False
+        heard = {"statistics.interval.ms": _STATISTICS_MS, "stats_cb": self._heard}
+        self._consumer = _kafka.ShareConsumer({**settings, **heard})
+        self._consumer.subscribe([topic])
 
     async def take(self, count_max: int, wait_s: float) -> Taken:
         """As many as a poll gives, which may be more than were asked for."""
@@ -111,4 +123,20 @@ class ShareTaker:
         require(bool(results) and set(results.values()) == {None}, f"an acknowledgement failed: {results}")
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._consumer.close)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        """Not before it has its partitions: where the answer that names their topic comes after the call, close() of
+        librdkafka 2.16 takes them up all the same and then waits for ever until they are gone."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while not self._is_assigned:
+            require(time.monotonic() < deadline, f"a share consumer has no partition after {_TIMEOUT_S:g} s")
+            require(
+                not self._consumer.poll(_STATISTICS_MS / 1_000), "a message came after all were acknowledged"
+            )
+        self._consumer.close()
+
+    def _heard(self, statistics: str) -> None:
+        """Called by `poll`."""
+        group = msgspec.json.decode(statistics, type=_Statistics).cgrp
+        self._is_assigned = self._is_assigned or group.assignment_size > 0

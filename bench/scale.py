@@ -51,6 +51,8 @@ class QueueScale:
     leased_count: int  # messages that are leased at once
     delayed_count: int  # messages that are pending
     fired_count: int  # messages whose lateness is measured
+    due_count: int  # messages that become due one after the other,
+    due_s: float  # over this time
 
 
 FULL = Scale(
@@ -83,6 +85,8 @@ FULL = Scale(
         leased_count=1_000_000,
         delayed_count=10_000_000,
         fired_count=10_000,
+        due_count=1_000_000,
+        due_s=100.0,
     ),
 )
 QUICK = Scale(
@@ -115,6 +119,8 @@ QUICK = Scale(
         leased_count=10_000,
         delayed_count=20_000,
         fired_count=500,
+        due_count=20_000,
+        due_s=20.0,
     ),
 )
 

@@ -6,11 +6,12 @@ it lets a waiting fetch sleep its whole time.
 
 from __future__ import annotations
 
-from bench.kafka_bench import Side, interleave
+from bench.kafka_bench import Side
 from bench.kafka_lines import compare
 from bench.kafka_plans import Pace, Paced
 from bench.line import Line
 from bench.scale import Run
+from bench.sides import interleave
 
 _PER_S = 20
 _VALUE_BYTES = 100

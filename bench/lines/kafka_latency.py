@@ -7,12 +7,13 @@ cluster has no line: it lets a waiting fetch sleep its whole time.
 from __future__ import annotations
 
 from bench.disk_probe import sync_rate
-from bench.kafka_bench import Side, interleave
+from bench.kafka_bench import Side
 from bench.kafka_lines import compare
 from bench.kafka_plans import Pace, Paced
 from bench.line import Bound, Goal, Line, Rounds
 from bench.peers.known import APACHE_KAFKA, OURS
 from bench.scale import Run
+from bench.sides import interleave
 
 _PER_S = 10_000
 _VALUE_BYTES = 1_024

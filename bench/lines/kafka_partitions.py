@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.kafka_bench import Side, interleave
+from bench.kafka_bench import Side
 from bench.kafka_lines import compare
 from bench.kafka_plans import Produce, Produced, Spreading
 from bench.line import Line
 from bench.scale import Run
+from bench.sides import interleave
 
 _VALUE_BYTES = 100
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.disk_probe import sync_rate
-from bench.kafka_bench import Side, interleave
+from bench.kafka_bench import Side
 from bench.kafka_lines import compare
 from bench.kafka_plans import Consume, Consumed, Produce, Produced, Spreading
 from bench.line import Bound, Goal, Line, Rounds, spread
 from bench.peers.known import APACHE_KAFKA, MOCK, OURS
 from bench.scale import Run
+from bench.sides import interleave
 
 _GROUP_BYTES = 1024 * 1024
 _MOCK_PARTITION_BYTES = 3_500_000  # it keeps 5 MB with what is around the values, and drops whole batches

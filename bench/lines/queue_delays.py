@@ -10,9 +10,9 @@ import asyncio
 import time
 
 import msgspec
-from confluent_kafka import KafkaError, Message, Producer
 
 from bench.child import Broker
+from bench.delays import publish_delayed
 from bench.kafka_values import index_of, value_of
 from bench.line import Bound, Goal, Line, percentile, require, spread
 from bench.queue_bench import BATCH_COUNT, CONNECTION_COUNT
@@ -25,7 +25,6 @@ _TOPIC = "delays"
 _VALUE_BYTES = 20
 _DAY_MS = 86_400_000
 _SPREAD_MS = 3_600_000  # over which the pending ones are due
-_QUEUE_COUNT = 100_000
 _FIRST_MS = 2_000  # from now to the first of those whose lateness is measured
 _EVERY_MS = 1  # one of them is due
 _TIMEOUT_S = 600.0
@@ -88,35 +87,9 @@ def _memory(delayed_count: int, pending_bytes: int, empty_bytes: int, restarted_
 def _fill(broker: Broker, count: int) -> float:
     """Seconds until all of them are acknowledged and pending."""
     asyncio.run(_queue(broker).create())
-    errors: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            errors.append(error)
-
-    producer = Producer(
-        {
-            "bootstrap.servers": f"127.0.0.1:{broker.ports['kafka']}",
-            "acks": "all",
-            "queue.buffering.max.messages": _QUEUE_COUNT,
-            "log_level": 2,
-        }
-    )
-    started = time.perf_counter()
     first_ms = int(time.time() * 1_000) + _DAY_MS
-    for index in range(count):
-        due = b"%d" % (first_ms + index % _SPREAD_MS)
-        value = value_of(index, _VALUE_BYTES)
-        while True:
-            try:
-                producer.produce(_TOPIC, value, headers=[("gq-deliver-at", due)], on_delivery=delivered)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if index % 1_000 == 0:
-            producer.poll(0)
-    left_count = producer.flush(_TIMEOUT_S)
-    require(left_count == 0 and not errors, f"{left_count} delayed messages are not confirmed, {errors[:1]}")
+    started = time.perf_counter()
+    publish_delayed(broker, _TOPIC, (first_ms + index % _SPREAD_MS for index in range(count)), _VALUE_BYTES)
     seconds = time.perf_counter() - started
     _require_pending(broker, count)
     return seconds

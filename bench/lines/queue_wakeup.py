@@ -6,13 +6,13 @@ sync of a server that syncs first.
 
 from __future__ import annotations
 
-from bench.kafka_bench import interleave
 from bench.kafka_lines import compare
 from bench.line import Line
 from bench.lines.queue_work import with_durability
 from bench.queue_bench import VALUE_BYTES
 from bench.queue_plans import Wake
 from bench.scale import Run
+from bench.sides import interleave
 
 
 def run(run: Run) -> list[Line]:

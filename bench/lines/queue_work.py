@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from bench.kafka_bench import interleave
 from bench.kafka_lines import compare
 from bench.line import Bound, Goal, Line, spread
 from bench.queue_bench import BATCH_COUNT, OURS_BY_KAFKA, VALUE_BYTES, QueueSide
 from bench.queue_plans import Worked
 from bench.scale import Run
+from bench.sides import interleave
 
 _PER_CORE_AIM = Goal(Bound.VALUE_AT_LEAST, 50_000)
 _TITLE = f"publish, take and ack, {VALUE_BYTES} B in batches of {BATCH_COUNT}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from bench.line import BenchFailed
 from bench.peers.peer import PeerAbsent
-from bench.queue_bench import OUR_QUEUES, OURS, VALUE_BYTES, QueueBench
+from bench.queue_bench import OURS, OURS_BY_KAFKA, VALUE_BYTES, QueueBench, QueueSide
 from bench.queue_peer import QueueServer, free_ports
 from bench.queue_plans import Dialect, Queue, Wake
 
@@ -23,21 +23,23 @@ class Absent:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueBench]:
-    ours = OUR_QUEUES[
-        :1
-    ]  # by REST: the share consumer of librdkafka is a preview, which a benchmark may wait for in vain
-    with QueueBench(tmp_path_factory.mktemp("bench"), 100, ours=ours, peers=[Absent()]) as bench:
+    with QueueBench(tmp_path_factory.mktemp("bench"), 100, peers=[Absent()]) as bench:
         bench.sides()
         yield bench
 
 
+def named(bench: QueueBench, name: str) -> QueueSide:
+    return next(side for side in bench.sides() if side.name == name)
+
+
 def test_a_peer_that_cannot_be_installed_is_left_out_with_its_reason(bench: QueueBench) -> None:
-    assert [side.name for side in bench.sides()] == [OURS]
+    assert [side.name for side in bench.sides()] == [OURS, OURS_BY_KAFKA]
     assert bench.absent == {"absent": "it was never written"}
 
 
-def test_work_is_measured_and_everything_is_acknowledged(bench: QueueBench) -> None:
-    worked = bench.load.work(bench.plan(bench.ours(), 1_000))
+@pytest.mark.parametrize("name", [OURS, OURS_BY_KAFKA])
+def test_work_is_measured_and_everything_is_acknowledged(bench: QueueBench, name: str) -> None:
+    worked = bench.load.work(bench.plan(named(bench, name), 1_000))
     assert worked.count == 1_000
     assert min(worked.published.server_cpu_s, worked.drained.server_cpu_s, worked.rate) > 0
 
@@ -46,8 +48,15 @@ def test_messages_of_all_priorities_are_drained(bench: QueueBench) -> None:
     assert bench.load.work(bench.plan(bench.ours(), 500, (2, 0, 3, 1, 4))).count == 500
 
 
-def test_the_time_to_wake_a_waiting_consumer_is_measured(bench: QueueBench) -> None:
-    woken = bench.load.wake(Wake(bench.queue(bench.ours()), 5, VALUE_BYTES))
+def test_a_consumer_that_comes_too_late_for_any_message_is_closed_all_the_same(bench: QueueBench) -> None:
+    """librdkafka's share consumer waits for ever if it is closed at the wrong moment of its beginning."""
+    for _ in range(5):
+        assert bench.load.work(bench.plan(named(bench, OURS_BY_KAFKA), 10)).count == 10
+
+
+@pytest.mark.parametrize("name", [OURS, OURS_BY_KAFKA])
+def test_the_time_to_wake_a_waiting_consumer_is_measured(bench: QueueBench, name: str) -> None:
+    woken = bench.load.wake(Wake(bench.queue(named(bench, name)), 5, VALUE_BYTES))
     assert 0 < woken.p50_ms <= woken.p99_ms <= woken.most_ms
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka.admin
 import pytest
 from tests.support.broker import Broker
-from tests.support.kafka_admins import ConfluentAdmin
 from tests.support.kafka_clients import (
     TIMEOUT_S,
     Confluent,
@@ -23,9 +20,18 @@ from tests.support.kafka_clients import (
     new_topic,
     quiet_broker,
 )
+from tests.support.share_consumers import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    commit,
+    member,
+    new_group,
+    send,
+    take,
+    values,
+)
 
-admin: Any = confluent_kafka.admin  # as with `confluent`
-ACCEPT, RELEASE, REJECT = 1, 2, 3
 # A consumer that takes what there is and never says what becomes of it.
 HOLDER = """
 import sys, time, confluent_kafka
@@ -43,65 +49,6 @@ time.sleep(600)
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with quiet_broker(tmp_path_factory.mktemp("share")) as running:
         yield running
-
-
-def new_group(kafka: str, **settings: str) -> str:
-    """One that reads from the beginning. Settings are given as `visibility_ms="1000"`."""
-    group = new_name("g")
-    named = {name.replace("_", "."): text for name, text in settings.items()}
-    entries = [
-        admin.ConfigEntry(name, text, incremental_operation=admin.AlterConfigOpType.SET)
-        for name, text in {"share.auto.offset.reset": "earliest", **named}.items()
-    ]
-    kind = admin.ResourceType.GROUP
-    resource = admin.ConfigResource(kind, group, incremental_configs=entries)
-    client = ConfluentAdmin(kafka).client  # must outlive the call
-    (done,) = client.incremental_alter_configs([resource]).values()
-    done.result(TIMEOUT_S)
-    return group
-
-
-@contextmanager
-def member(kafka: str, group: str, *topics: str, is_explicit: bool = False, **more: str) -> Iterator[Any]:
-    mode = {"share.acknowledgement.mode": "explicit"} if is_explicit else {}
-    named = {name.replace("_", "."): text for name, text in more.items()}
-    consumer = confluent.ShareConsumer(
-        {"bootstrap.servers": kafka, "group.id": group, "log_level": 2} | mode | named
-    )
-    try:
-        consumer.subscribe(list(topics))
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def take(consumer: Any, count: int, *, says: int | None = None) -> list[Any]:
-    """So many records; of each it says what becomes of it, if anything."""
-    found: list[Any] = []
-    deadline = time.monotonic() + TIMEOUT_S
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} came: {values(found)}"
-        for one in consumer.poll(0.2):
-            assert one.error() is None, one.error()
-            found.append(one)
-            if says is not None:
-                consumer.acknowledge(one, says)
-    return found
-
-
-def commit(consumer: Any) -> None:
-    results = consumer.commit_sync(TIMEOUT_S)
-    assert results
-    assert set(results.values()) == {None}
-
-
-def values(messages: Sequence[Any]) -> list[bytes]:
-    return [one.value() for one in messages]
-
-
-def send(broker: Broker, topic: str, *texts: str, partition: int = 0) -> list[bytes]:
-    Confluent(broker.kafka).send(topic, [Record(text.encode(), partition=partition) for text in texts])
-    return [text.encode() for text in texts]
 
 
 # -------------------------------------------------------------------- acknowledging

@@ -77,7 +77,7 @@ def test_trap_5_a_backlog_of_mixed_priorities_costs_no_memory(broker: Broker) ->
     lanes = call(broker, "GET", "/priority/stats?group=workers").body["groups"][0]["lanes"]
     assert [lane["in_flight"] for lane in lanes] == [0] * 5
     assert sum(lane["ready"] for lane in lanes) == 20_001 - served_count
-    assert memory_bytes(broker) - before < 40 * 1024 * 1024  # of 80 MB
+    assert memory_bytes(broker) - before < 24 * 1024 * 1024  # of 80 MB, of which 40 are in the normal lane
 
 
 def test_trap_11_an_ack_survives_kill_9(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from goqueue.sim.queue.checkers import (
     KeyOrder,
     NeverAfterAck,
     NeverEarly,
+    NeverTooMany,
     NeverTwoHolders,
     QueueChecker,
     ReceiptsCountOnce,
@@ -148,6 +149,45 @@ def test_what_is_given_is_in_the_log() -> None:
     assert problems(DeliveredIsStored(), history(delivery(place=NEXT)))
     assert problems(DeliveredIsStored(), history(delivery(value="b")))
     assert problems(DeliveredIsStored(), history(delivery(lane=0)))
+
+
+def test_member_holds_no_more_than_it_may() -> None:
+    first, second = delivery(member="m"), delivery(1, 2.0, place=NEXT, member="m")
+    assert not problems(NeverTooMany(2), history(first, second))
+    assert "held 2 records" in problems(NeverTooMany(1), history(first, second))[0]
+    late = delivery(1, 5.0, place=NEXT, member="m")
+    assert not problems(NeverTooMany(1), history(first, late))
+    given_up = delivery(member="m", asked=[asked(Action.NACK, Fate.UNKNOWN, 1.5)])
+    assert not problems(NeverTooMany(1), history(given_up, second))
+
+
+def test_damage_to_a_ledger_is_an_excuse_for_its_own_records_only() -> None:
+    facts = history(delivery(1, asked=[asked(Action.ACK)]), delivery(2, 9.0))
+    facts.damage.doubted.add(("g", NEXT))
+    assert problems(NeverAfterAck(), facts)
+    facts.violations.clear()
+    facts.damage.doubted.add(("g", PLACE))
+    assert not problems(NeverAfterAck(), facts)
+    facts.deliveries.clear()
+    assert "never finished" in problems(Conservation(), facts)[0]
+
+
+def test_record_that_was_deleted_need_not_be_finished() -> None:
+    facts = history()
+    facts.deleted["jobs", 0] = PLACE.offset + 1
+    assert not problems(Conservation(), facts)
+
+
+def test_what_retention_or_damage_takes_is_not_missed() -> None:
+    facts = history(delivery())
+    facts.final.clear()
+    facts.fading.add("jobs")
+    assert not problems(DeliveredIsStored(), facts)
+    assert not problems(StoredOnce(), facts)
+    facts.fading.clear()
+    facts.damage.values.add("a")
+    assert not problems(DeliveredIsStored(), facts)
+    assert not problems(StoredOnce(), facts)
 
 
 def test_message_is_stored_once_and_a_cancelled_one_never() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from msgspec import structs
+
 from goqueue.core.lease.decisions import Claim, Decision, Fresh, Given, Offer, lease, open_group
 from goqueue.core.lease.events import Change, Event, Target, decode, encode
 from goqueue.core.lease.ledger import Ledger
@@ -125,7 +127,7 @@ def _window_facts(window: Window, now_ms: int) -> dict[str, object]:
         "in flight count": window.in_flight_count,
         "settled": window.settled_count,
         "moved": window.moved_count,
-        "entries": {offset: entry.facts() for offset, entry in window.entries.items()},
+        "entries": {offset: structs.astuple(entry) for offset, entry in window.entries.items()},
         "ready": [window.ready(lane, now_ms, 1_000) for lane in range(LANE_COUNT)],
         "expired": window.expired(now_ms, 1_000),
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from bench import report as bench_report
 from bench.child import listening_ports
-from bench.kafka_bench import Side, interleave
+from bench.kafka_bench import Side
 from bench.kafka_client import RequestCounts
 from bench.kafka_lines import compare
 from bench.kafka_pace import Schedule
@@ -20,6 +20,7 @@ from bench.peers import apache_kafka
 from bench.peers.maven import fetch_jars, find_repository, mirror_in, read_pins
 from bench.peers.peer import PeerAbsent
 from bench.report import BEGIN, END, Report, save, write_docs
+from bench.sides import interleave
 
 PINS = Path(apache_kafka.__file__).with_suffix(".sha256")
 

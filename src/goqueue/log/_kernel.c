@@ -154,11 +154,24 @@ static PyObject *decode_record(const Record *record) {
     return row;
 }
 
+/* Whether a record is the next that is wanted: `wanted` rises, or is NULL where all of them are. -1 is an error. */
+static int is_wanted(int64_t offset_delta, PyObject *wanted, Py_ssize_t *at) {
+    if (!wanted) return 1;
+    while (*at < PyList_GET_SIZE(wanted)) {
+        int64_t next = PyLong_AsLongLong(PyList_GET_ITEM(wanted, *at));
+        if (next == -1 && PyErr_Occurred()) return -1;
+        if (next >= offset_delta) return next == offset_delta;
+        (*at)++;
+    }
+    return 0;
+}
+
 static PyObject *decode_records(PyObject *self, PyObject *args) {
     Py_buffer data;
-    Py_ssize_t start, count;
+    Py_ssize_t start, count, at = 0;
     long long last;
-    if (!PyArg_ParseTuple(args, "y*nnL", &data, &start, &count, &last)) return NULL;
+    PyObject *wanted = NULL;
+    if (!PyArg_ParseTuple(args, "y*nnL|O!", &data, &start, &count, &last, &PyList_Type, &wanted)) return NULL;
     PyObject *rows = NULL;
     if (start < 0 || start > data.len) {
         PyErr_SetString(PyExc_ValueError, "the batch has no payload");
@@ -175,12 +188,15 @@ static PyObject *decode_records(PyObject *self, PyObject *args) {
             refuse(i, wrong);
             goto fail;
         }
+        previous = record.offset_delta;
+        int is_given = is_wanted(record.offset_delta, wanted, &at);
+        if (is_given < 0) goto fail;
+        if (!is_given) continue;
         PyObject *row = decode_record(&record);
         if (!row) goto fail;
         int failed = PyList_Append(rows, row);
         Py_DECREF(row);
         if (failed) goto fail;
-        previous = record.offset_delta;
     }
     if (payload.at == payload.end) goto done;
     refuse_rest(count);
@@ -210,7 +226,7 @@ static PyMethodDef methods[] = {
     {"check_records", check_records, METH_VARARGS,
      "check_records(data, start, count, last_offset_delta) -> largest timestamp delta or None"},
     {"decode_records", decode_records, METH_VARARGS,
-     "decode_records(data, start, count, last_offset_delta) -> list of rows"},
+     "decode_records(data, start, count, last_offset_delta, wanted = all) -> rows with these offset deltas, which rise"},
     {"contains", contains, METH_VARARGS, "contains(data, mark) -> whether the bytes of mark are in data"},
     {NULL, NULL, 0, NULL},
 };

@@ -258,16 +258,16 @@ def _opened(batch: bytes | memoryview, header: BatchHeader) -> tuple[int | None,
         raise InvalidBatch(f"the batch is malformed: {error}") from None
 
 
-def decode_rows(batch: bytes | memoryview, header: BatchHeader) -> list[Row]:
-    """The records as plain tuples of deltas, keys, values and headers."""
+def decode_rows(batch: bytes | memoryview, header: BatchHeader, wanted: list[int] | None = None) -> list[Row]:
+    """The records as plain tuples of deltas, keys, values and headers: all, or those with these rising offset deltas."""
     codec = codec_of(header.attributes)
+    picked = () if wanted is None else (wanted,)
+    count, last = header.record_count, header.last_offset_delta
     try:
         if codec is Codec.NONE:
-            return decode_records(
-                memoryview(batch)[: header.size], HEADER_BYTES, header.record_count, header.last_offset_delta
-            )
+            return decode_records(memoryview(batch)[: header.size], HEADER_BYTES, count, last, *picked)
         payload = decompress(codec, batch[HEADER_BYTES : header.size])
-        return decode_records(payload, 0, header.record_count, header.last_offset_delta)
+        return decode_records(payload, 0, count, last, *picked)
     except ValueError as error:
         raise InvalidBatch(f"the batch is malformed: {error}") from None
 

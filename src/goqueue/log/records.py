@@ -156,8 +156,14 @@ def _decode_record(payload: _Payload, previous: int, last: int) -> Row:
 
 
 def decode_records_in_python(
-    data: bytes | memoryview, start: int, count: int, last_offset_delta: int, /
+    data: bytes | memoryview,
+    start: int,
+    count: int,
+    last_offset_delta: int,
+    wanted: list[int] | None = None,
+    /,
 ) -> list[Row]:
+    """All of them, or those with these offset deltas, which rise. The others are checked all the same."""
     if not 0 <= start <= len(data):
         raise ValueError("the batch has no payload")
     payload = _Payload(data, start, len(data))
@@ -172,7 +178,10 @@ def decode_records_in_python(
         previous = row[0]
     if payload.position != payload.end:
         raise ValueError(f"bytes are left over after {count} records")
-    return rows
+    if wanted is None:
+        return rows
+    picked = set(wanted)
+    return [row for row in rows if row[0] in picked]
 
 
 def check_records_in_python(

@@ -356,7 +356,7 @@ class LeaseSuperseded(GoQueueError):
     def __init__(self, group: str, offset: int, deliveries: int | None, current: int) -> None:
         whose = "another member's" if deliveries is None else f"of delivery {current}, not {deliveries}"
         super().__init__(
-            f"the lease of group {group!r} on offset {offset} is {whose}",
+            f"the lease of group {group!r} on offset {offset} is {whose}; only who was given it last may finish it",
             group=group,
             offset=offset,
             delivery_count=current,
@@ -377,10 +377,10 @@ class MessageSettled(GoQueueError):
 class InvalidVisibility(GoQueueError):
     code = Code.INVALID_VISIBILITY
 
-    def __init__(self, visibility_ms: int, visibility_ms_max: int) -> None:
+    def __init__(self, visibility_ms: int, visibility_ms_max: int, *, visibility_ms_min: int = 0) -> None:
         super().__init__(
-            f"a visibility of {visibility_ms} ms is not possible; it must be 0 to {visibility_ms_max} ms, counted from "
-            "the delivery",
+            f"a visibility of {visibility_ms} ms is not possible; it must be {visibility_ms_min} to {visibility_ms_max} "
+            "ms, counted from the delivery",
             visibility_ms=visibility_ms,
             visibility_ms_max=visibility_ms_max,
         )
@@ -402,6 +402,16 @@ class ScheduleFired(GoQueueError):
     """Too late: the delayed message is on its way, or gone."""
 
     code = Code.SCHEDULE_FIRED
+
+
+class ScheduleExists(GoQueueError):
+    """A recurring schedule of this name sends something else, or at other times."""
+
+    code = Code.SCHEDULE_EXISTS
+
+
+class InvalidSchedule(GoQueueError):
+    code = Code.INVALID_SCHEDULE
 
 
 class ShareSessionNotFound(GoQueueError):

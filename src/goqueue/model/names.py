@@ -1,4 +1,4 @@
-"""What a topic may be called. The rule is Kafka's, so that every client agrees, and it keeps a name from
+"""What a topic, or a recurring schedule, may be called. The rule is Kafka's, so that every client agrees, and it keeps a name from
 ever leaving its directory: no separators, no dots-only names, no control characters."""
 
 from __future__ import annotations
@@ -17,19 +17,12 @@ _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
 def check_topic_name(name: str) -> str:
     """Return the name, or say what is wrong with it."""
-    if not name:
-        raise InvalidName("a topic name must not be empty", name=name)
-    if len(name) > NAME_LENGTH_MAX:
-        raise InvalidName(
-            f"a topic name may have at most {NAME_LENGTH_MAX} characters; this one has {len(name)}",
-            name=name[:NAME_LENGTH_MAX],
-            length=len(name),
-        )
-    if name in (".", ".."):
-        raise InvalidName(f"{name!r} is not a topic name", name=name)
-    if not _LEGAL.fullmatch(name):
-        raise InvalidName(f"topic name {name!r} may hold only letters, digits, '.', '_' and '-'", name=name)
-    return name
+    return _check(name, "topic")
+
+
+def check_schedule_name(name: str) -> str:
+    """Of a recurring schedule: the same rule."""
+    return _check(name, "schedule")
 
 
 def check_new_topic_name(name: str) -> str:
@@ -50,3 +43,19 @@ def companions_of(topic: str) -> list[str]:
 
 def is_internal(name: str) -> bool:
     return name.startswith(INTERNAL_PREFIX)
+
+
+def _check(name: str, what: str) -> str:
+    if not name:
+        raise InvalidName(f"a {what} name must not be empty", name=name)
+    if len(name) > NAME_LENGTH_MAX:
+        raise InvalidName(
+            f"a {what} name may have at most {NAME_LENGTH_MAX} characters; this one has {len(name)}",
+            name=name[:NAME_LENGTH_MAX],
+            length=len(name),
+        )
+    if name in (".", ".."):
+        raise InvalidName(f"{name!r} is not a {what} name", name=name)
+    if not _LEGAL.fullmatch(name):
+        raise InvalidName(f"{what} name {name!r} may hold only letters, digits, '.', '_' and '-'", name=name)
+    return name

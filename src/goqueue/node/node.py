@@ -46,6 +46,7 @@ from goqueue.node.queue.share import Share
 from goqueue.node.queue.share_offsets import ShareOffsets
 from goqueue.node.read import Reader
 from goqueue.node.requests import Health
+from goqueue.node.schedule.recurring import RecurringSchedules
 from goqueue.node.schedule.scheduler import Scheduler
 from goqueue.node.threads import Threads
 from goqueue.node.topic_table import TopicTable
@@ -95,6 +96,7 @@ class Node:
         self.groups, self.transactions = self._coordinators(clock, ids)
         self._companions = Companions(disk, self._opener, self._table, self._threads)
         self.scheduler = self._make_scheduler(clock)
+        self.recurring = RecurringSchedules(self.scheduler, self._table, self._guard, self._threads, clock)
         self.publisher = Publisher(
             self._table, self._guard, self.metrics, clock, self.transactions, self.scheduler
         )

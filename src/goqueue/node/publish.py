@@ -414,6 +414,11 @@ def _check_timestamps(header: BatchHeader, settings: TopicSettings, now_ms: int)
         )
 
 
+def check_record(record: NewRecord, settings: TopicSettings, limits: Limits) -> None:
+    """Raise where a topic would not take it from a publisher."""
+    _check_size(record, settings.max_message_bytes - _BATCH_OVERHEAD_BYTES, limits)
+
+
 def _check_size(record: NewRecord, bytes_max: int, limits: Limits) -> None:
     key, value = record.key, record.value
     size = _RECORD_OVERHEAD_BYTES + (len(value) if value is not None else 0)

@@ -54,12 +54,15 @@ class StateLog(Generic[E]):
         self._partition = partition
         self._codec = codec
         self._clock = clock
+        self.replayed_offset = -1  # of the event that is being replayed
 
-    async def replay(self, apply: Callable[[E], None], interrupt: Callable[[], None] | None = None) -> None:
+    async def replay(
+        self, apply: Callable[[E], None], interrupt: Callable[[int], None] | None = None
+    ) -> None:
         """Every event in the log, oldest first. Damage is passed over and reported: a power cut may tear a batch that was
         never acknowledged, and whoever owns the state must come up all the same. Where the newest event of each key
         counts, what a damaged batch held is gone and nothing else is wrong; where events build on each other,
-        `interrupt` says that some are missing."""
+        `interrupt` says how many are missing."""
         log = self._partition.log
         offset = log.log_start
         while offset < log.end:
@@ -67,14 +70,15 @@ class StateLog(Generic[E]):
                 part = await self._partition.read(offset, end=log.end, bytes_max=_FETCH_BYTES)
             except DataCorrupt as error:
                 logger.error("events of an internal log are lost detail=%r", error.sentence)
-                offset = error.end
+                lost_count, offset = error.end - offset, error.end
                 if interrupt is not None:
-                    interrupt()
+                    interrupt(lost_count)
                 continue
             for batch in part.batches:
                 for record in decode_batch(batch.data, batch.header):
                     if record.key is None:
                         raise StorageError(f"{log.folder} has an event without a key at {record.offset}")
+                    self.replayed_offset = record.offset
                     apply(self._codec.decode(record.key, record.value))
             offset = part.next_offset
 

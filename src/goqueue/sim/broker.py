@@ -14,7 +14,7 @@ from goqueue.core.group.config import GroupConfig
 from goqueue.model.errors import GoQueueError
 from goqueue.model.limits import Limits
 from goqueue.node.clock import Clock
-from goqueue.node.config import DiskConfig, LogConfig, NodeConfig
+from goqueue.node.config import DiskConfig, LogConfig, NodeConfig, QueueConfig
 from goqueue.node.node import Node
 from goqueue.sim.disk import SimDisk
 from goqueue.sim.http import NoAnswer
@@ -27,6 +27,7 @@ HOST = "broker"
 PORT = 8080
 KAFKA_PORT = 9092
 EPOCH_MS = 1_700_000_000_000
+IN_FLIGHT_COUNT_MAX = 12  # few enough to be reached
 _START_TIMEOUT_S = 120.0
 _STOP_GRACE_S = 5.0
 
@@ -35,6 +36,7 @@ CONFIG = NodeConfig(
     limits=Limits(),
     disk=DiskConfig(),
     log=LogConfig(checkpoint_interval_ms=3_000, cleanup_interval_ms=2_000, sync_timeout_ms=10_000),
+    queue=QueueConfig(in_flight_count_max=IN_FLIGHT_COUNT_MAX),
     groups=GroupConfig(consumer_session_ms=3_000, consumer_heartbeat_ms=700, consumer_rebalance_ms_max=4_000),
 )
 

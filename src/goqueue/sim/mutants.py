@@ -20,12 +20,7 @@ from goqueue.model.names import METADATA_TOPIC
 from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
 from goqueue.node.partition import Partition
-from goqueue.sim.queue.mutants import (
-    give_what_may_vanish,
-    keep_acks_in_memory,
-    reuse_expired_leases,
-    skip_lane_cursors,
-)
+from goqueue.sim.queue import mutants as queue_mutants
 
 
 @contextmanager
@@ -135,8 +130,16 @@ MUTANTS: dict[str, Mutant] = {
     "forget-markers": Mutant("kafka", forget_markers),
     "accept-zombie-commits": Mutant("kafka", accept_zombie_commits),
     "two-owners": Mutant("kafka", two_owners),
-    "lease-reused-after-expiry": Mutant("queue", reuse_expired_leases),
-    "ack-not-persisted": Mutant("queue", keep_acks_in_memory),
-    "lane-cursor-skips": Mutant("queue", skip_lane_cursors),
-    "given-before-durable": Mutant("queue", give_what_may_vanish),
+    "lease-reused-after-expiry": Mutant("queue", queue_mutants.reuse_expired_leases),
+    "ack-not-persisted": Mutant("queue", queue_mutants.keep_acks_in_memory),
+    "lane-cursor-skips": Mutant("queue", queue_mutants.skip_lane_cursors),
+    "given-before-durable": Mutant("queue", queue_mutants.give_what_may_vanish),
+    "dead-letter-twice": Mutant("queue", queue_mutants.move_again_after_a_crash),
+    "delivered-early": Mutant("queue", queue_mutants.fire_early),
+    "ordering-broken": Mutant("queue", queue_mutants.forget_busy_keys),
+    "credit-not-freed": Mutant("queue", queue_mutants.keep_credit),
+    "credit-not-asked": Mutant("queue", queue_mutants.give_without_limit),
+    "lanes-served-strictly": Mutant("queue", queue_mutants.serve_lanes_strictly),
+    "damage-loses-records": Mutant("queue", queue_mutants.lose_what_damage_hit),
+    "damage-repeats-the-rest": Mutant("queue", queue_mutants.drop_what_follows_damage),
 }

@@ -17,6 +17,7 @@ BODIES = {
     "/topics/{topic}/messages": {"messages": [{"value": "v"}]},
     "/admin/topics/{topic}/partitions": {"count": 9},
     "/topics/{topic}/redrive": {},
+    "/topics/{topic}/recurring": {"name": "s", "every": "5m", "message": {"value": "v"}},
 }
 NAMED = [(route.method, route.path) for route in ROUTES if "{topic}" in route.path]
 BAD_NAMES = [
@@ -69,7 +70,7 @@ def test_a_bad_name_in_a_path_is_refused(method: str, path: str) -> None:
         body = json.dumps(BODIES.get(path, {})).encode()
         for segment in BAD_SEGMENTS:
             for prefix in ("", "/v1"):
-                target = prefix + path.format(topic=segment, partition=0, offset=0, group="g")
+                target = prefix + path.format(topic=segment, partition=0, offset=0, group="g", schedule="s")
                 response = await client.request(method, target, body)
                 assert (response.status, response.json()["code"]) == (400, "INVALID_NAME"), target
 
@@ -90,7 +91,7 @@ def test_a_bad_name_of_a_new_topic_is_refused(name: str) -> None:
 def test_an_internal_topic_is_not_there(method: str, path: str) -> None:
     async def main(client: Client, node: Node) -> None:
         body = json.dumps(BODIES.get(path, {})).encode()
-        target = path.format(topic="__cluster_metadata", partition=0, offset=0, group="g")
+        target = path.format(topic="__cluster_metadata", partition=0, offset=0, group="g", schedule="s")
         response = await client.request(method, target, body)
         assert (response.status, response.json()["code"]) == (404, "TOPIC_NOT_FOUND")
 

@@ -74,6 +74,20 @@ def test_encoded_rows_decode_to_the_same_with_gaps_and_any_timestamp_delta(found
         assert decode(b"before" + payload, 6, len(found), found[-1][0]) == found
 
 
+@given(rows(), st.data())
+@settings(max_examples=120, deadline=None)
+def test_only_the_wanted_of_the_records_are_decoded(found: list[Row], data: st.DataObject) -> None:
+    """Some that are asked for may not be there."""
+    payload = b"".join(map(encode_row, found))
+    last = found[-1][0]
+    deltas = st.one_of(st.sampled_from([row[0] for row in found]), st.integers(-1, last + 1))
+    wanted = sorted(data.draw(st.sets(deltas)))
+    for decode in (decode_records, decode_records_in_python):
+        assert decode(payload, 0, len(found), last, wanted) == [row for row in found if row[0] in wanted]
+        with pytest.raises(ValueError, match="bytes are left over"):
+            decode(payload + b"\x00", 0, len(found), last, wanted)
+
+
 def test_records_beyond_the_table_of_varints_decode_to_the_same() -> None:
     records = [NewRecord(None, b"%d" % at) for at in range(8_200)]
     assert decode_records(encode_records(records), 0, 8_200, 8_199) == rows_of(records)

@@ -162,18 +162,16 @@ def _result(handle: str, answer: Finished | Returned | Prolonged) -> ReceiptResu
         answer.committed_offset,
         answer.in_flight_count,
     )
-    match answer:
-        case Returned():
-            return structs.replace(
-                result,
-                action=_action(answer),
-                delivery_count=answer.deliveries,
-                next_visible_at=_visible_at(answer),
-            )
-        case Prolonged():
-            return structs.replace(result, next_visible_at=format_instant(answer.deadline_ms))
-        case Finished():
-            return result
+    if isinstance(answer, Returned):
+        return structs.replace(
+            result,
+            action=_action(answer),
+            delivery_count=answer.deliveries,
+            next_visible_at=_visible_at(answer),
+        )
+    if isinstance(answer, Prolonged):
+        return structs.replace(result, next_visible_at=format_instant(answer.deadline_ms))
+    return result
 
 
 def _action(answer: Returned) -> Action:

@@ -113,7 +113,7 @@ class ExtendedLease(Struct, frozen=True, forbid_unknown_fields=True):
     next_visible_at: Annotated[Instant, Meta(description="When the lease ends.")]
 
 
-class ReceiptResult(Struct, frozen=True, forbid_unknown_fields=True):
+class ReceiptResult(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """As the route for one receipt answers; or `error` and `code`, which say why nothing changed."""
 
     receipt_handle: str

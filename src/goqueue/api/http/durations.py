@@ -27,17 +27,21 @@ def duration_ms(name: str, value: str | int) -> int:
     except ValueError as error:
         raise InvalidRequest(f"{name} is wrong: {error}", field=name, value=value) from None
     if milliseconds > LONG_MAX:
-        raise InvalidRequest(f"{name} is {value!r}, which is longer than time is", field=name, value=value)
+        raise InvalidRequest(
+            f"{name} is {value!r}; the longest duration is {LONG_MAX} ms", field=name, value=value
+        )
     return milliseconds
 
 
-def duration_schema(ms_max: int) -> Schema:
-    """What a duration may be, up to a maximum. Texts in other forms may be taken too; these always are."""
-    forms = [number_pattern(0, ms_max // unit_ms) + unit for unit, unit_ms in _UNITS_MS.items()]
-    iso = f"PT{number_pattern(0, ms_max // 1_000)}S"
+def duration_schema(ms_max: int, *, ms_min: int = 0) -> Schema:
+    """What a duration may be, from a minimum to a maximum. Texts in other forms may be taken too; these always are."""
+    forms = [
+        number_pattern(-(-ms_min // unit_ms), ms_max // unit_ms) + unit for unit, unit_ms in _UNITS_MS.items()
+    ]
+    iso = f"PT{number_pattern(-(-ms_min // 1_000), ms_max // 1_000)}S"
     return {
         "anyOf": [
-            {"type": "integer", "minimum": 0, "maximum": ms_max},
+            {"type": "integer", "minimum": ms_min, "maximum": ms_max},
             {"type": "string", "pattern": f"^({'|'.join((*forms, iso))})$"},
         ]
     }

@@ -14,6 +14,7 @@ from goqueue.model.priority import LANE_COUNT, NORMAL
 from goqueue.node.groups.member_requests import GroupMode, MemberState
 from goqueue.node.groups.members import ID_LENGTH_MAX, POLL_COUNT_MAX, TOPIC_COUNT_MAX
 from goqueue.node.groups.offsets import ResetTo
+from goqueue.node.queue.requests import Delivered, Message
 
 INT_MAX = 2**31 - 1
 
@@ -210,20 +211,22 @@ class Polled(Struct, frozen=True, forbid_unknown_fields=True):
     assigned_partitions: list[TopicPartition]
 
 
-def polled_message(
-    topic: str, partition: int, stored: StoredMessage, deliveries: int | None, receipt: str | None
-) -> PolledMessage:
+def polled_message(message: Message, stored: StoredMessage) -> PolledMessage:
+    deliveries: int | UnsetType = UNSET
+    receipt: str | UnsetType = UNSET
+    if isinstance(message, Delivered):
+        deliveries, receipt = message.deliveries, message.receipt
     return PolledMessage(
-        topic,
-        partition,
+        message.topic,
+        message.partition,
         stored.offset,
         stored.timestamp,
         stored.key,
         stored.value,
         stored.headers,
         stored.priority,
-        UNSET if deliveries is None else deliveries,
-        UNSET if receipt is None else receipt,
+        deliveries,
+        receipt,
         stored.key_base64,
         stored.value_base64,
         stored.headers_base64,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import UnsetType
@@ -36,7 +36,6 @@ from goqueue.node.groups.member_requests import (
     GroupMode,
     Membership,
     MemberState,
-    Message,
     Place,
     Polled,
     PollRequest,
@@ -44,6 +43,7 @@ from goqueue.node.groups.member_requests import (
 )
 from goqueue.node.groups.member_requests import Join as JoinRequest
 from goqueue.node.node import Node
+from goqueue.node.queue.requests import Message
 
 WAIT_MS: Final = 30_000
 # Fewer forms than durations have elsewhere, so that the document can state the maximum as a pattern.
@@ -131,12 +131,9 @@ async def _unless_gone(node: Node, request: PollRequest, receive: Receive) -> Po
         await asyncio.wait((polling, watching))
 
 
-def _messages(messages: list[Message]) -> list[PolledMessage]:
+def _messages(messages: Sequence[Message]) -> list[PolledMessage]:
     stored = stored_messages([message.record for message in messages])
-    return [
-        polled_message(message.topic, message.partition, one, message.deliveries, message.receipt)
-        for message, one in zip(messages, stored, strict=True)
-    ]
+    return [polled_message(message, one) for message, one in zip(messages, stored, strict=True)]
 
 
 def _wait_ms(text: str | UnsetType, wait_ms_max: int) -> int:

@@ -40,9 +40,8 @@ class PlainMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     partition: PartitionIndex | None = None
 
 
-class Message(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """Exactly one of `value` and `value_base64`, and at most one of `key` and `key_base64`. A value of null is a
-    tombstone. A header may occur several times: give it a list."""
+class Content(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What every message has, whenever it is sent."""
 
     value: str | UnsetType | None = UNSET
     value_base64: Base64 | UnsetType = UNSET
@@ -51,13 +50,6 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     headers: dict[str, str | list[str | None] | None] = {}
     headers_base64: dict[str, Base64 | list[Base64 | None] | None] = {}
     partition: PartitionIndex | None = None
-    delay: Annotated[DelayField, Meta(description="How long nobody gets the message.")] | UnsetType = UNSET
-    deliver_at: (
-        Annotated[
-            InstantField, Meta(description="Until when nobody gets it. An instant in the past is at once.")
-        ]
-        | UnsetType
-    ) = field(default=UNSET, name="deliverAt")
     priority: (
         Annotated[
             PriorityField,
@@ -65,6 +57,19 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
         ]
         | UnsetType
     ) = UNSET
+
+
+class Message(Content, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Exactly one of `value` and `value_base64`, and at most one of `key` and `key_base64`. A value of null is a
+    tombstone. A header may occur several times: give it a list."""
+
+    delay: Annotated[DelayField, Meta(description="How long nobody gets the message.")] | UnsetType = UNSET
+    deliver_at: (
+        Annotated[
+            InstantField, Meta(description="Until when nobody gets it. An instant in the past is at once.")
+        ]
+        | UnsetType
+    ) = field(default=UNSET, name="deliverAt")
     traceparent: Annotated[TraceField, Meta(description="Of W3C's trace context.")] | UnsetType = UNSET
 
 
@@ -129,8 +134,9 @@ def _read_full(body: bytes, now_ms: int) -> PublishRequest:
     messages: list[NewMessage] = []
     refused: dict[int, GoQueueError] = {}
     for at, message in enumerate(request.messages):
-        key, value = _key(message, at), _value(message, at)
-        headers = _headers(message)
+        path = f"$.messages[{at}]"
+        key, value = key_in(message, path), value_in(message, path)
+        headers = headers_in(message)
         try:
             more = [
                 *priority_headers(message.priority, headers),
@@ -155,27 +161,26 @@ def _producer(request: _Options) -> Producer | None:
     raise InvalidRequest("give producer_id, epoch and sequence together, or none of them")
 
 
-def _key(message: Message, at: int) -> bytes | None:
+def key_in(message: Content, path: str) -> bytes | None:
+    """`path` is where the message is in its body, for errors."""
     if isinstance(message.key_base64, bytes):
         if message.key is not UNSET:
-            raise InvalidRequest(
-                f"$.messages[{at}] has key and key_base64; give one of them", path=f"$.messages[{at}]"
-            )
+            raise InvalidRequest(f"{path} has key and key_base64; give one of them", path=path)
         return message.key_base64
     return message.key.encode() if isinstance(message.key, str) else None
 
 
-def _value(message: Message, at: int) -> bytes | None:
+def value_in(message: Content, path: str) -> bytes | None:
     has_text = message.value is not UNSET
     if has_text is isinstance(message.value_base64, bytes):
         found = "both value and value_base64" if has_text else "neither value nor value_base64"
-        raise InvalidRequest(f"$.messages[{at}] has {found}; give one of them", path=f"$.messages[{at}]")
+        raise InvalidRequest(f"{path} has {found}; give one of them", path=path)
     if isinstance(message.value_base64, bytes):
         return message.value_base64
     return message.value.encode() if isinstance(message.value, str) else None
 
 
-def _headers(message: Message) -> list[Header]:
+def headers_in(message: Content) -> list[Header]:
     headers: list[Header] = []
     for name, texts in message.headers.items():
         for text in texts if isinstance(texts, list) else (texts,):

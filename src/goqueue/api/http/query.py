@@ -29,6 +29,8 @@ def read_query(raw: bytes, kind: type[Q]) -> Q:
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$.")
         name = place.rstrip("`")
+        if not name:
+            raise InvalidRequest(f"the query string is wrong: {problem}") from None
         raise InvalidRequest(f"query parameter {name!r} is wrong: {problem}", parameter=name) from None
 
 

@@ -1,8 +1,8 @@
-"""The routes of the queue: what became of messages, delayed messages, redrive, statistics."""
+"""The routes of the queue: what became of messages, delayed messages, recurring schedules, redrive, statistics."""
 
 from __future__ import annotations
 
-from goqueue.api.http import ack, ack_bodies, delayed, queue_stats, redrive
+from goqueue.api.http import ack, ack_bodies, delayed, queue_stats, recurring, redrive
 from goqueue.api.http.call import NoBody
 from goqueue.api.http.query import NoQuery
 from goqueue.api.http.route import AnyRoute, Route
@@ -154,7 +154,9 @@ _DELAYED: tuple[AnyRoute, ...] = (
         method="DELETE",
         path=_DELAYED_PATH,
         summary="Cancel a delayed message",
-        description="It is never delivered. 409: it has been, or is being delivered now.",
+        description=(
+            "It is never delivered. 409: it has been, or is being delivered now. Of a recurring schedule this skips one firing."
+        ),
         endpoint=delayed.cancel_delayed,
         query=NoQuery,
         body=NoBody,
@@ -165,6 +167,76 @@ _DELAYED: tuple[AnyRoute, ...] = (
             Code.SCHEDULE_NOT_FOUND,
             Code.SCHEDULE_FIRED,
             Code.COORDINATOR_NOT_AVAILABLE,
+        ),
+    ),
+)
+
+_RECURRING_PATH = "/topics/{topic}/recurring/{schedule}"
+_RECURRING: tuple[AnyRoute, ...] = (
+    Route(
+        method="POST",
+        path="/topics/{topic}/recurring",
+        summary="Send a message again and again",
+        description=(
+            "Durable before the answer; each due time fires once. `every` keeps its grid from `start_at`, or from now; `cron` "
+            "has five fields and a time zone. After a time of being down one message is sent for all due times, and "
+            "the others count as `missed`. The same request again gives the same schedule; 409: another has the name."
+        ),
+        endpoint=recurring.create_recurring,
+        query=NoQuery,
+        body=recurring.NewRecurring,
+        answer=recurring.RecurringSchedule,
+        status=201,
+        errors=(
+            *_NAMED,
+            Code.INVALID_SCHEDULE,
+            Code.INVALID_PRIORITY,
+            Code.PARTITION_NOT_FOUND,
+            Code.SCHEDULE_EXISTS,
+            Code.MESSAGE_TOO_LARGE,
+            Code.REQUEST_TOO_LARGE,
+            Code.LIMIT_EXCEEDED,
+            Code.DISK_FULL,
+            Code.STORAGE_ERROR,
+            Code.PARTITION_OFFLINE,
+            Code.TIMEOUT,
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/topics/{topic}/recurring",
+        summary="Recurring schedules, by name",
+        endpoint=recurring.list_recurring,
+        query=recurring.RecurringQuery,
+        body=NoBody,
+        answer=recurring.RecurringList,
+        errors=_NAMED,
+    ),
+    Route(
+        method="GET",
+        path=_RECURRING_PATH,
+        summary="A recurring schedule",
+        endpoint=recurring.get_recurring,
+        query=NoQuery,
+        body=NoBody,
+        answer=recurring.RecurringSchedule,
+        errors=(*_NAMED, Code.SCHEDULE_NOT_FOUND),
+    ),
+    Route(
+        method="DELETE",
+        path=_RECURRING_PATH,
+        summary="Delete a recurring schedule",
+        description="Nothing is sent any more but what is being sent at this moment.",
+        endpoint=recurring.delete_recurring,
+        query=NoQuery,
+        body=NoBody,
+        answer=recurring.RecurringDeleted,
+        errors=(
+            *_NAMED,
+            Code.SCHEDULE_NOT_FOUND,
+            Code.STORAGE_ERROR,
+            Code.PARTITION_OFFLINE,
+            Code.TIMEOUT,
         ),
     ),
 )
@@ -227,4 +299,4 @@ _STATS: tuple[AnyRoute, ...] = (
     ),
 )
 
-QUEUE_ROUTES: tuple[AnyRoute, ...] = (*_ONE, *_SEVERAL, *_DELAYED, _REDRIVE, *_STATS)
+QUEUE_ROUTES: tuple[AnyRoute, ...] = (*_ONE, *_SEVERAL, *_DELAYED, *_RECURRING, _REDRIVE, *_STATS)

@@ -17,9 +17,11 @@ from goqueue.api.http.ack_bodies import (
 )
 from goqueue.api.http.durations import duration_schema
 from goqueue.api.http.message_headers import TRACE_PATTERN
+from goqueue.api.http.recurring import NewRecurring, RecurringMessage
 from goqueue.api.http.redrive import Filter, RedriveBody
 from goqueue.api.http.setting_schema import Schema
 from goqueue.model.priority import LANE_COUNT, Priority
+from goqueue.model.recurrence import EVERY_MS_MAX, EVERY_MS_MIN
 from goqueue.node.config import NodeConfig
 
 _INSTANT: Schema = {"anyOf": [{"format": "date-time"}, {"pattern": "^[0-9]{1,14}$"}]}
@@ -45,6 +47,20 @@ def queue_rules(config: NodeConfig) -> Mapping[type[Struct], Schema]:
         VisibilityBatch: {"properties": {**handles, **timeout}, **one_of},
         Filter: {"not": {"required": ["key", "key_base64"]}},
         RedriveBody: {"dependentRequired": {"offset": ["partition"]}},
+        NewRecurring: {
+            "properties": {
+                "every": duration_schema(EVERY_MS_MAX, ms_min=EVERY_MS_MIN),
+                "start_at": _INSTANT,
+                "end_at": _INSTANT,
+            },
+            "oneOf": [{"required": ["every"]}, {"required": ["cron"]}],
+            "dependentRequired": {"timezone": ["cron"]},
+        },
+        RecurringMessage: {
+            "properties": {"priority": _PRIORITY},
+            "oneOf": [{"required": ["value"]}, {"required": ["value_base64"]}],
+            "not": {"required": ["key", "key_base64"]},
+        },
     }
 
 

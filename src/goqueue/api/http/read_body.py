@@ -14,7 +14,7 @@ from goqueue.api.http.query import read_query
 from goqueue.api.http.topic_bodies import LONG_MAX, Count
 from goqueue.model.duration import format_instant, parse_duration_ms, parse_instant_ms
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.priority import LANE_COUNT, NORMAL
+from goqueue.model.priority import LANE_COUNT, NORMAL, PRIORITY_HEADER
 from goqueue.model.record import Header, StoredRecord
 from goqueue.node.requests import Isolation, ReadQuery, ReadResult
 
@@ -120,8 +120,7 @@ def stored_messages(records: Sequence[StoredRecord]) -> list[StoredMessage]:
                 _instant(record.timestamp_ms),
                 None if record.key is None else record.key.decode(),
                 None if record.value is None else record.value.decode(),
-                _texts(record.headers) if record.headers else _NO_HEADERS,
-                priority_of(record.headers) if record.headers else NORMAL,
+                *(_plain(record.headers) or (_texts(record.headers), priority_of(record.headers))),
             )
             for record in records
         ]
@@ -129,7 +128,14 @@ def stored_messages(records: Sequence[StoredRecord]) -> list[StoredMessage]:
         return [_any_message(record) for record in records]
 
 
-_NO_HEADERS: dict[str, _Text] = {}
+# What most messages have of headers: none, or their priority alone.
+_PLAIN: dict[tuple[Header, ...], tuple[dict[str, _Text], int]] = {
+    (): ({}, NORMAL),
+    **{
+        ((PRIORITY_HEADER, b"%d" % lane),): ({PRIORITY_HEADER: str(lane)}, lane) for lane in range(LANE_COUNT)
+    },
+}
+_plain = _PLAIN.get
 
 
 def _any_message(record: StoredRecord) -> StoredMessage:

@@ -37,7 +37,10 @@ class ShareFetchApi:
         self._context = context
         self._share = context.node.share
         self._wait_ms_max = context.node.config.limits.wait_ms_max
-        self._sessions = ShareSessions(lambda member: self._share.abandon(*member))
+        self._sessions = ShareSessions(self._lost)
+
+    def _lost(self, member: Member) -> None:
+        self._share.abandon(*member)
 
     def apis(self) -> list[Api]:
         return [
@@ -66,10 +69,10 @@ class ShareFetchApi:
         is_opening = request.share_session_epoch == OPENING_EPOCH
         if is_opening:
             _refuse_verdicts(spoken)
-            if self._sessions.close(member):
+            while self._sessions.close(member):  # another connection may open one meanwhile
                 await self._share.let_go(*member)
             session = self._sessions.open(member, named, call.closing)
-            self._share.attach(*member)
+            await self._share.attach(*member)
         else:
             forgotten = [
                 (topic.topic_id, index)
@@ -87,6 +90,7 @@ class ShareFetchApi:
             limit=max(request.max_records, 0),
             bytes_max=max(request.max_bytes, 0),
             wait_ms=min(max(request.max_wait_ms, 0), self._wait_ms_max) if is_waiting else 0,
+            is_current=lambda: self._sessions.is_open(member, session),
         )
         shared = await self._share.fetch(want)
         found = {spot: shared.get(place, Shared()) for spot, place in places.items()} | refused
@@ -151,10 +155,11 @@ class ShareFetchApi:
         self, call: Call, request: Any, member: Member
     ) -> tuple[dict[Spot, Place], dict[Spot, Shared]]:
         """The end of a session: what the member has not spoken of may go to others."""
-        self._sessions.find(member, CLOSING_EPOCH)
+        session = self._sessions.find(member, CLOSING_EPOCH)
         said = await self._say(call, request, member)
-        self._sessions.close(member)
-        await self._share.let_go(*member)
+        if self._sessions.is_open(member, session):  # else its next one has given everything back
+            self._sessions.close(member)
+            await self._share.let_go(*member)
         return said
 
     # ---------------------------------------------------------------- pieces

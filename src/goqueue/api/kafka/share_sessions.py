@@ -78,6 +78,10 @@ class ShareSessions:
             )
         return session
 
+    def is_open(self, member: Member, session: ShareSession) -> bool:
+        """Whether it is still the member's."""
+        return self._sessions.get(member) is session
+
     def advance(
         self, member: Member, epoch: int, spots: Iterable[Spot] = (), forgotten: Iterable[Spot] = ()
     ) -> ShareSession:

@@ -63,13 +63,13 @@ class Fresh(Struct, frozen=True):
 Offer = tuple[Fresh, ...]  # by lane
 
 
-class Given(Struct, frozen=True):
+class Given(Struct, frozen=True, gc=False):
     offset: int
     deliveries: int
     lane: int
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, gc=False):
     """Who says that it holds a record: by the count of its delivery (a receipt), or by its name."""
 
     offset: int
@@ -77,7 +77,7 @@ class Claim(Struct, frozen=True):
     member: str | None = None
 
 
-class Nacked(Struct, frozen=True):
+class Nacked(Struct, frozen=True, gc=False):
     is_dead: bool
     deliveries: int
     visible_ms: int  # when it may be given again
@@ -239,13 +239,13 @@ def settle(
     offsets: set[int] = set()
     for claim in claims:
         found = _held(window, claim, now_ms)
-        if isinstance(found, Entry) and claim.offset in offsets:
-            found = _settled(window, claim)
-        if isinstance(found, Entry):
+        if not isinstance(found, Entry):
+            replies.append(found)
+        elif claim.offset in offsets:
+            replies.append(_settled(window, claim))
+        else:
             offsets.add(claim.offset)
             replies.append(None)
-        else:
-            replies.append(found)
     events: list[Change] = [Settled(window.number, runs_of(sorted(offsets)), cursors)] if offsets else []
     return Decision(replies, events)
 

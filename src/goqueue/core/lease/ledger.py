@@ -3,10 +3,11 @@ alone changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 from goqueue.core.lanes import Lanes
+from goqueue.core.lease.damage import Damage, Met, mended
 from goqueue.core.lease.events import (
     REDRIVE,
     Change,
@@ -47,7 +48,7 @@ class Ledger:
         self._forget_everything()
         self.lanes: dict[int, Lanes] = {}  # by group; not in the log
         self._restoring: Ledger | None = None  # a snapshot of which the end has not come yet
-        self.is_interrupted = False
+        self.damage: Damage | None = None  # while there is a hole that nothing has made good
 
     def _forget_everything(self) -> None:
         self.windows: dict[int, Window] = {}  # by number
@@ -90,14 +91,50 @@ class Ledger:
                     self._adopt(self._restoring)
             case _:
                 self._restoring = None  # a crash has torn the snapshot: what was before it counts
-                if not self.is_interrupted:
+                if self.damage is None:
                     self._apply(event)
+                else:
+                    self._apply_behind(self.damage, event)
 
-    def interrupt(self) -> None:
-        """Events are missing here, as a power cut leaves it in the middle of what was not durable yet. Whatever comes
-        after them builds on them and was never durable either: nothing counts until a snapshot begins the state anew."""
+    def interrupt(self, lost_count: int) -> None:
+        """Up to so many events are missing here. What comes behind them counts as far as it can; `mend` ends it, or a
+        snapshot, which begins the state anew."""
         self._restoring = None
-        self.is_interrupted = True
+        if self.damage is None:
+            self.damage = Damage()
+        self.damage.begin(self.windows, lost_count)
+
+    def mend(
+        self, damage: Damage, found: Sequence[Met] | None, sequences: Mapping[Target, int], now_ms: int
+    ) -> int:
+        """How many records come again. `found` are those of the partition that stand where the damage leaves doubt; None
+        if they are too many, then groups are sent back to before it. `sequences` are the next that targets expect: of
+        what was moved in the hole they know. Not an event: the snapshot that must follow says all of it."""
+        count = 0
+        self.serial += damage.lost_count  # each of them may have given one of either
+        self.group_number += damage.lost_count
+        for number, doubt in damage.doubts():
+            window = self.windows[number]
+            if found is None:
+                window.apply_sought(min(window.committed_offset, *(span.start for span in doubt.spans)))
+                continue
+            event = mended(window, doubt, found, self.serial + 1, now_ms)
+            count += len(event.seen) + len(event.held)
+            self._apply(event)
+        for window in self.windows.values():
+            window.free_keys()
+        self.sequences.update(sequences)
+        self.damage = None
+        return count
+
+    def _apply_behind(self, damage: Damage, event: Change) -> None:
+        if isinstance(event, _OF_GROUPS):
+            self.group_number = max(self.group_number, event.group)
+        elif isinstance(event, Opened) and event.group_id in self.numbers:
+            self._apply(Closed(self.numbers[event.group_id]))  # that was lost
+        adapted = damage.adapt(event, self.windows, self.moves)
+        if adapted is not None:
+            self._apply(adapted)
 
     def _apply(self, event: Change) -> None:
         if isinstance(event, _OF_GROUPS) and self._is_closed(event.group):
@@ -224,7 +261,7 @@ class Ledger:
         self.producer, self.serial = restored.producer, restored.serial
         self.group_number = restored.group_number
         self._restoring = None
-        self.is_interrupted = False
+        self.damage = None
 
 
 _Row = tuple[int, int, int, int, int, int, str, int, int, int, str]
@@ -250,9 +287,7 @@ def _row(offset: int, entry: Entry) -> _Row:
 
 def _entry(row: _Row) -> tuple[int, Entry]:
     offset, lane, deliveries, state, until_ms, serial, member, first_ms, last_ms, key, reason = row
-    entry = Entry(lane, key)
-    entry.deliveries = deliveries
-    entry.is_leased, entry.is_held = state == _LEASED, state == _HELD
-    entry.until_ms, entry.serial, entry.member = until_ms, serial, member
-    entry.first_ms, entry.last_ms, entry.reason = first_ms, last_ms, reason
-    return offset, entry
+    is_leased, is_held = state == _LEASED, state == _HELD
+    return offset, Entry(
+        lane, key, deliveries, is_leased, is_held, until_ms, serial, member, first_ms, last_ms, reason
+    )

@@ -14,46 +14,30 @@ from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
+from msgspec import Struct
+
 from goqueue.core.deadlines import Deadlines
 from goqueue.core.lease.events import Extended, Leased, Postponed, Run, offsets_of
 from goqueue.model.errors import invariant
-from goqueue.model.priority import LANE_COUNT
+from goqueue.model.priority import LANE_COUNT, NORMAL
 
 NO_KEY = -1
 
 
-class Entry:
+class Entry(Struct, gc=False):
     """A record that is leased, or waits for `until_ms`. A held one waits for the record of its key that is before it."""
 
-    __slots__ = (
-        "deliveries",
-        "first_ms",
-        "is_held",
-        "is_leased",
-        "key",
-        "lane",
-        "last_ms",
-        "member",
-        "reason",
-        "serial",
-        "until_ms",
-    )
-
-    def __init__(self, lane: int, key: int) -> None:
-        self.lane = lane
-        self.key = key
-        self.deliveries = 0
-        self.is_leased = False
-        self.is_held = False
-        self.until_ms = 0
-        self.serial = 0  # of the lease
-        self.member = ""  # who has it, or had it last
-        self.first_ms = 0
-        self.last_ms = 0
-        self.reason = ""
-
-    def facts(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
+    lane: int
+    key: int
+    deliveries: int = 0
+    is_leased: bool = False
+    is_held: bool = False
+    until_ms: int = 0
+    serial: int = 0  # of the lease
+    member: str = ""  # who has it, or had it last
+    first_ms: int = 0
+    last_ms: int = 0
+    reason: str = ""
 
 
 class Window:
@@ -143,6 +127,7 @@ class Window:
 
     def apply_leased(self, event: Leased) -> None:
         keys = iter(event.keys)
+        serial, member, now_ms, until_ms = event.serial, event.member, event.now_ms, event.deadline_ms
         leased_count = 0
         for start, count, lane, deliveries in event.seen:
             leased_count += count
@@ -151,19 +136,21 @@ class Window:
                 key = next(keys, NO_KEY)
                 entry = self.entries.get(offset)
                 if entry is None:
-                    entry = self._add(offset, lane, key)
-                    entry.first_ms = event.now_ms
-                elif not entry.first_ms:
-                    entry.first_ms = event.now_ms
+                    entry = Entry(
+                        lane, key, deliveries, True, False, until_ms, serial, member, now_ms, now_ms
+                    )
+                    self._add(offset, entry)
+                    continue
                 self._waiting.cancel(offset)
                 entry.deliveries = deliveries
                 entry.is_leased = True
-                entry.serial = event.serial
-                entry.member = event.member
-                entry.until_ms = event.deadline_ms
-                entry.last_ms = event.now_ms
+                entry.serial = serial
+                entry.member = member
+                entry.until_ms = until_ms
+                entry.first_ms = entry.first_ms or now_ms
+                entry.last_ms = now_ms
         for offset, lane, key in event.held:
-            self._add(offset, lane, key).is_held = True
+            self._add(offset, Entry(lane, key, is_held=True))
         self._begin_lease(event.serial, event.deadline_ms, [Run(one.start, one.length) for one in event.seen])
         self._count(event.member, leased_count)
         self.cursors = event.cursors
@@ -176,18 +163,12 @@ class Window:
         self._begin_lease(event.serial, event.deadline_ms, event.runs)
 
     def apply_settled(self, offsets: Iterable[int], cursors: tuple[int, ...]) -> None:
-        count = 0
-        for offset in offsets:
-            self._remove(offset)
-            count += 1
-        self.settled_count += count
+        self.settled_count += self._remove(offsets)
         if cursors:
             self.cursors = cursors
 
     def apply_moving(self, offsets: Iterable[int]) -> None:
-        for offset in offsets:
-            self._remove(offset)
-            self.moved_count += 1
+        self.moved_count += self._remove(offsets)
 
     def apply_postponed(self, event: Postponed) -> None:
         for offset, until_ms in event.items:
@@ -198,8 +179,7 @@ class Window:
             self._waiting.set(offset, until_ms)
 
     def apply_trimmed(self, start: int) -> None:
-        for offset in [offset for offset in self.entries if offset < start]:
-            self._remove(offset)
+        self._remove([offset for offset in self.entries if offset < start])
         self.cursors = tuple(max(cursor, start) for cursor in self.cursors)
 
     def apply_sought(self, start: int) -> None:
@@ -224,25 +204,62 @@ class Window:
         self._lowest = list(self.entries)
         heapify(self._lowest)
 
+    # ---------------------------------------------------------------- behind a hole in the log
+
+    def is_leased(self, offset: int) -> bool:
+        entry = self.entries.get(offset)
+        return entry is not None and entry.is_leased
+
+    def meet(self, offset: int) -> None:
+        """It was, though nothing says how."""
+        self._add(offset, Entry(NORMAL, NO_KEY))
+
+    def free(self, offset: int) -> None:
+        """Whatever is known of its last lease is out of date."""
+        entry = self.entries.get(offset)
+        if entry is not None:
+            self._release(entry)
+            entry.is_held = False
+
+    def drop(self, offset: int) -> None:
+        if offset in self.entries:
+            self._remove([offset])
+
+    def free_keys(self) -> None:
+        """A record that waits for one that is not there any more need not wait."""
+        for queue in self._keys.values():
+            first = self.entries[queue[0]]
+            if first.is_held and all(self.entries[offset].is_held for offset in queue):
+                first.is_held = False
+                self._waiting.set(queue[0], first.until_ms)
+
     # ---------------------------------------------------------------- pieces
 
-    def _add(self, offset: int, lane: int, key: int) -> Entry:
-        entry = self.entries[offset] = Entry(lane, key)
-        self.entry_counts[lane] += 1
+    def _add(self, offset: int, entry: Entry) -> None:
+        self.entries[offset] = entry
+        self.entry_counts[entry.lane] += 1
         heappush(self._lowest, offset)
-        if key != NO_KEY:
-            self._queue_key(key, offset)
-        return entry
-
-    def _remove(self, offset: int) -> None:
-        entry = self.entries.pop(offset)
-        self.entry_counts[entry.lane] -= 1
-        if entry.is_leased:
-            self._release(entry)
-        else:
-            self._waiting.cancel(offset)
         if entry.key != NO_KEY:
-            self._leave_key(entry.key, offset, is_free=not entry.is_held)
+            self._queue_key(entry.key, offset)
+
+    def _remove(self, offsets: Iterable[int]) -> int:
+        """How many that were."""
+        count = 0
+        released: dict[str, int] = {}  # by member
+        for offset in offsets:
+            count += 1
+            entry = self.entries.pop(offset)
+            self.entry_counts[entry.lane] -= 1
+            if entry.is_leased:
+                self.leased_counts[entry.lane] -= 1
+                released[entry.member] = released.get(entry.member, 0) + 1
+            else:
+                self._waiting.cancel(offset)
+            if entry.key != NO_KEY:
+                self._leave_key(entry.key, offset, is_free=not entry.is_held)
+        for member, released_count in released.items():
+            self._count(member, -released_count)
+        return count
 
     def _queue_key(self, key: int, offset: int) -> None:
         queue = self._keys.setdefault(key, deque())

@@ -2,7 +2,7 @@
 
 A delayed record has its id as key, which is the offset it has in this log, and goes with a tombstone when it is fired or
 cancelled. Its own key and value follow its due time in the value; its headers stay headers. What the schedule is about
-to fire, and what idempotent producers have sent, are events of their own.
+to fire, what idempotent producers have sent, and recurring schedules are events of their own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from goqueue.core.schedule.recurring import Recurring, RecurringRemoved
 from goqueue.model.record import NewRecord
 
 _ID = struct.Struct(">q")
@@ -22,6 +23,7 @@ _HAS_VALUE = 0x10
 _LANE_MASK = 0x0F
 _FIRING_KEY = b"firing"
 _TAKEN_KEY = b"taken"  # and the producer id
+_RECURRING_KEY = b"recurring:"  # and the name
 
 
 class Scheduled(NamedTuple):
@@ -72,10 +74,13 @@ class Taken(Struct, frozen=True, array_like=True, tag="taken"):
     batches: list[TakenBatch]
 
 
-Event = Scheduled | Removed | Firing | Fired | Taken
+Change = Removed | Firing | Fired | Taken | Recurring | RecurringRemoved
+Event = Scheduled | Change
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Firing | Fired | Taken] = msgspec.msgpack.Decoder(Firing | Fired | Taken)
+_decoder: msgspec.msgpack.Decoder[Firing | Fired | Taken | Recurring] = msgspec.msgpack.Decoder(
+    Firing | Fired | Taken | Recurring
+)
 
 
 class Message(NamedTuple):
@@ -106,13 +111,17 @@ def decode_message(value: bytes, headers: tuple[tuple[str, bytes | None], ...]) 
     )
 
 
-def encode(event: Removed | Firing | Fired | Taken) -> NewRecord:
+def encode(event: Change) -> NewRecord:
     match event:
         case Removed(id):
             return NewRecord(_ID.pack(id), None)
         case Taken():
             key = _TAKEN_KEY + _ID.pack(event.producer_id)
             return NewRecord(key, _encoder.encode(event) if event.batches else None)
+        case Recurring():
+            return NewRecord(_RECURRING_KEY + event.name.encode(), _encoder.encode(event))
+        case RecurringRemoved(name):
+            return NewRecord(_RECURRING_KEY + name.encode(), None)
         case _:
             return NewRecord(_FIRING_KEY, _encoder.encode(event))
 
@@ -129,6 +138,8 @@ def decode(key: bytes | None, value: bytes | None) -> Event:
         if format != _FORMAT:
             raise ValueError(f"a delayed record has format {format}, not {_FORMAT}")
         return Scheduled(id, due_ms, flags & _LANE_MASK)
+    if value is None and key.startswith(_RECURRING_KEY):
+        return RecurringRemoved(key[len(_RECURRING_KEY) :].decode())
     if value is None:
         (producer_id,) = _ID.unpack_from(key, len(_TAKEN_KEY))
         return Taken(producer_id, -1, [])

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from goqueue.core.producer import BATCH_COUNT_KEPT, last_sequence
-from goqueue.core.schedule.events import Event, Fired, Firing, Removed, Scheduled, Taken, TakenBatch
-from goqueue.core.schedule.states import State, States
+from goqueue.core.schedule.events import Change, Event, Fired, Firing, Removed, Scheduled, Taken, TakenBatch
+from goqueue.core.schedule.recurring import Recurring, RecurringRemoved, RecurringTable
+from goqueue.core.schedule.states import WAITING, State, States
 from goqueue.core.schedule.wheel import TICK_MS, Due, Wheel, tick_of
 from goqueue.model.errors import LimitExceeded, ScheduleFired, ScheduleNotFound
 from goqueue.model.record import Producer
@@ -34,6 +35,7 @@ class Schedule:
         self.firing: Firing | None = None
         self.last_fired: Fired | None = None
         self.taken: dict[int, Taken] = {}  # by producer, in the order of last use
+        self.recurring = RecurringTable()
         self.cancelled_count = 0  # that may still be in the wheel
 
     # ---------------------------------------------------------------- deciding
@@ -116,6 +118,23 @@ class Schedule:
         sequence = last_sequence(firing.sequence, len(firing.ids) + 1)
         return [*map(Removed, firing.ids), Fired(firing.producer_id, firing.epoch, sequence)]
 
+    def give_up(self, ids: Sequence[int]) -> list[Change]:
+        """What is true of records that cannot be read any more. With its firing a recurring schedule loses its message."""
+        names = [one.name for id in ids if (one := self.recurring.of(id)) is not None]
+        return [*map(Removed, ids), *map(RecurringRemoved, names)]
+
+    def drop_stranded(self) -> list[str]:
+        """Forget recurring schedules the firing of which a damaged log has lost; their names. Once, after a replay: the next
+        one comes to the same."""
+        names = [
+            one.name
+            for one in self.recurring.all()
+            if one.next_ms is not None and self.states.get(one.next_id) not in WAITING
+        ]
+        for name in names:
+            self.recurring.apply(RecurringRemoved(name))
+        return names
+
     def next_ms(self) -> int | None:
         """When there is something to do."""
         if self.firing is not None:
@@ -148,6 +167,8 @@ class Schedule:
                 self.taken.pop(event.producer_id, None)
                 if event.batches:
                     self.taken[event.producer_id] = event
+            case Recurring() | RecurringRemoved():
+                self.recurring.apply(event)
             case _:
                 assert_never(event)
 

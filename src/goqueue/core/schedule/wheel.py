@@ -146,13 +146,11 @@ class Wheel:
         return found
 
     def first_ids(self) -> list[int]:
-        """Of what is on the first level: due in the next seconds."""
-        return [
-            id
-            for _, blocks in sorted(self._levels[0].slots.items())
-            for block in blocks
-            for id in block[1::2]
-        ]
+        """Of what is on the first level, due in the next seconds, and of what comes down to it next."""
+        first, second = self._levels[:2]
+        slots = [first.slots[slot] for slot in sorted(first.slots)]
+        slots += [second.slots[slot] for slot in second.order[:1]]
+        return [id for blocks in slots for block in blocks for id in block[1::2]]
 
     def _move_down(self, level: _Level, index: int) -> None:
         blocks = level.slots[level.order[0]]

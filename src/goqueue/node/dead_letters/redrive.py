@@ -137,7 +137,10 @@ class Redrive:
     def _check_target(self, topic: str, to: str) -> None:
         self._table.get(to)
         if to == topic:
-            raise InvalidRequest(f"topic {topic!r} cannot be redriven into itself", to=to)
+            raise InvalidRequest(
+                f"topic {topic!r} cannot be redriven into itself; name another in `to`, or leave it out",
+                to=to,
+            )
         names_it = [one.facts.name for one in self._table.all() if one.settings.dlq_topic == to]
         if to.endswith(SUFFIX) or names_it:
             raise InvalidRequest(

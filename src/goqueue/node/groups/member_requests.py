@@ -3,25 +3,16 @@ no consumer of its own on the other side."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from msgspec import Struct
 
 from goqueue.core.group.consumer_events import MemberState
-from goqueue.model.record import StoredRecord
 from goqueue.node.queue.ledgers import Place
+from goqueue.node.queue.requests import Message
 
-__all__ = [
-    "GroupMode",
-    "Join",
-    "MemberState",
-    "Membership",
-    "Message",
-    "Place",
-    "PollRequest",
-    "Polled",
-    "Who",
-]
+__all__ = ["GroupMode", "Join", "MemberState", "Membership", "Place", "PollRequest", "Polled", "Who"]
 
 
 class GroupMode(StrEnum):
@@ -73,16 +64,6 @@ class PollRequest(Struct, frozen=True):
     visibility_ms: int | None = None
 
 
-class Message(Struct, frozen=True):
-    """A record for a member; of a queue, with the receipt to acknowledge it by."""
-
-    topic: str
-    partition: int
-    record: StoredRecord
-    deliveries: int | None = None
-    receipt: str | None = None
-
-
 class Polled(Struct, frozen=True):
     membership: Membership
-    messages: list[Message]
+    messages: Sequence[Message]  # of a queue they are `Delivered`

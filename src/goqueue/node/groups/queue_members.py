@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from goqueue.core.group.consumer_events import JOIN_EPOCH, LEAVE_EPOCH, MemberState
 from goqueue.core.group.share_events import ShareHeartbeat, ShareMemberSaved
-from goqueue.model.errors import InvalidRequest
+from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.model.group_settings import SHARE_AUTO_OFFSET_RESET, OffsetReset
 from goqueue.node.groups.groups import Groups
 from goqueue.node.groups.member_requests import (
     GroupMode,
     Join,
     Membership,
-    Message,
     Place,
     Polled,
     PollRequest,
@@ -88,19 +88,22 @@ class QueueMembers:
                     min(left_ms, membership.heartbeat_interval_ms),
                     poll.visibility_ms,
                     from_latest=reset == OffsetReset.LATEST,
+                    is_wanted=partial(self._is_member, who),
                 )
             )
+            self.find(who)  # who left meanwhile has nothing of it any more
             if delivered or left_ms <= membership.heartbeat_interval_ms:
-                return Polled(
-                    membership,
-                    [
-                        Message(one.topic, one.partition, one.record, one.deliveries, one.receipt)
-                        for one in delivered
-                    ],
-                )
+                return Polled(membership, delivered)
 
     def find(self, who: Who) -> ShareMemberSaved:
         return self._groups.share_member_now(who.group_id, who.member_id, who.generation)
+
+    def _is_member(self, who: Who) -> bool:
+        try:
+            self.find(who)
+        except GoQueueError:
+            return False
+        return True
 
     def _existing(self, places: list[Place]) -> list[Place]:
         return [place for place in places if place[1] < (self._table.partition_count(place[0]) or 0)]

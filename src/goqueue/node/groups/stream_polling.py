@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 
 from goqueue.model.errors import DataCorrupt, GoQueueError, OffsetOutOfRange, PartitionNotFound, TopicNotFound
-from goqueue.node.groups.member_requests import Membership, Message, Place, Polled, PollRequest
+from goqueue.node.groups.member_requests import Membership, Place, Polled, PollRequest
 from goqueue.node.groups.stream_members import StreamMember, StreamMembers
 from goqueue.node.guard import Guard, NodeState
 from goqueue.node.metrics import Metrics
 from goqueue.node.partition import Parked, Partition
+from goqueue.node.queue.requests import Message
 from goqueue.node.read import Reader
 from goqueue.node.requests import ReadQuery, ReadResult
 from goqueue.node.topic_table import TopicTable

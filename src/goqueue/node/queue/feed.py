@@ -54,19 +54,26 @@ class _Lane:
         self.start = start  # everything from here on to `end` that is in the lane is in `records`
         self.end = start
         self.records: deque[StoredRecord] = deque()
+        self._sizes: deque[tuple[int, int]] = deque()  # of what was added at once: its last offset, its bytes
         self.size_bytes = 0
 
-    def add(self, record: StoredRecord) -> None:
-        self.records.append(record)
-        self.size_bytes += _size(record)
+    def add(self, records: Sequence[StoredRecord]) -> None:
+        if records:
+            self.records += records
+            size_bytes = sum([_size(record) for record in records])
+            self._sizes.append((records[-1].offset, size_bytes))
+            self.size_bytes += size_bytes
 
     def move_to(self, cursor: int) -> None:
         if not self.start <= cursor <= self.end:
             self.begin(cursor)
             return
         self.start = cursor
-        while self.records and self.records[0].offset < cursor:
-            self.size_bytes -= _size(self.records.popleft())
+        records, sizes = self.records, self._sizes
+        while records and records[0].offset < cursor:
+            records.popleft()
+        while sizes and sizes[0][0] < cursor:
+            self.size_bytes -= sizes.popleft()[1]
 
 
 class _Batch:
@@ -92,6 +99,11 @@ class _Batch:
         if not (0 <= at < len(rows) and rows[at][0] == delta):
             return None
         return record_of(header, rows[at])
+
+    def records_of(self, lane: int, offsets: Sequence[int]) -> list[StoredRecord]:
+        """Those of the offsets that are there and in the lane."""
+        found = [self.record(offset) for offset in offsets]
+        return [one for one in found if one is not None and lane_of_headers(one.headers) == lane]
 
 
 class Feed:
@@ -178,10 +190,14 @@ class Feed:
                 size_bytes += batch.header.size
                 if batch.header.is_control or aborted.cover(batch.header):
                     continue
-                base = batch.header.base_offset
-                for row in decode_rows(batch.data, batch.header):
-                    if start <= base + row[0] < end and (not row[4] or lane_of_headers(row[4]) == NORMAL):
-                        lane.add(record_of(batch.header, row))
+                first, last = start - batch.header.base_offset, end - batch.header.base_offset
+                lane.add(
+                    [
+                        record_of(batch.header, row)
+                        for row in decode_rows(batch.data, batch.header)
+                        if first <= row[0] < last and (not row[4] or lane_of_headers(row[4]) == NORMAL)
+                    ]
+                )
             lane.end = end
 
     async def _fill_other(self, index: int, lane: _Lane, count: int, known_end: int) -> None:
@@ -191,15 +207,16 @@ class Feed:
             offsets = await self._postings.find(index, start, known_end, wanted)
             if lane.end != start:
                 return  # the group was sent elsewhere meanwhile
-            for offset in offsets:
-                if not self._recent.start <= offset < self._recent.end:
+            at = 0
+            while at < len(offsets):
+                if not self._recent.start <= offsets[at] < self._recent.end:
                     if lane.size_bytes >= _AHEAD_BYTES_MAX:
                         return
-                    self._recent = await self._read(offset)
-                record = self._recent.record(offset)
-                if record is not None and lane_of_headers(record.headers) == index:
-                    lane.add(record)
-                lane.end = offset + 1
+                    self._recent = await self._read(offsets[at])
+                end = bisect_left(offsets, self._recent.end, at)  # neighbours are often in one batch
+                lane.add(self._recent.records_of(index, offsets[at:end]))
+                lane.end = offsets[end - 1] + 1
+                at = end
             if len(offsets) < wanted:
                 lane.end = known_end
 
@@ -234,15 +251,15 @@ def _fresh(lane: _Lane, count: int, keeps_key_order: bool) -> Fresh:
     return Fresh(
         [record.offset for record in records],
         lane.end if is_all else lane.records[len(records)].offset,
-        [_key_of(record) for record in records] if keeps_key_order else (),
+        [key_of(record) for record in records] if keeps_key_order else (),
     )
 
 
-def _key_of(record: StoredRecord) -> int:
+def key_of(record: StoredRecord) -> int:
     if record.key is None:
         return NO_KEY
     return int.from_bytes(blake2b(record.key, digest_size=7).digest(), "big")
 
 
 def _size(record: StoredRecord) -> int:
-    return len(record.value or b"") + len(record.key or b"") + 100
+    return len(record.value or ()) + len(record.key or ()) + 100

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from goqueue.core.lease.damage import Damage, Met
 from goqueue.core.lease.decisions import open_group
-from goqueue.core.lease.events import Change, Event, Leased, Settled, decode, encode
+from goqueue.core.lease.events import (
+    Change,
+    Event,
+    Leased,
+    Settled,
+    SnapshotBegan,
+    SnapshotEnded,
+    Target,
+    decode,
+    encode,
+)
 from goqueue.core.lease.ledger import Ledger
 from goqueue.core.lease.window import Window
 from goqueue.model.errors import CoordinatorNotAvailable, InvariantViolation
@@ -46,25 +57,63 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         ] = {}  # whether a finished record matters to them, too
         self._snapshot_bytes = 0
         self._written_bytes = 0  # since the last snapshot
-        self._trim_start: int | None = None  # where that begins
+        self._snapshot_start: int | None = None  # where that begins
+        self._began: int | None = None  # a snapshot that is being replayed
+        self._trim_start: int | None = None  # where the one before it begins
+        self._is_mended = False  # and not written yet
 
-    def window(self, group_id: str, *, from_latest: bool = False) -> Window:
-        """Of a group; its first look at the partition is an event, too."""
+    async def begin(self, group_id: str, *, from_latest: bool = False) -> Window:
+        """The window of a group that may be new here. One that begins at the end is sure of both before anybody hears of
+        it: of that end, or after a power cut it would stand behind it and never get what came in place of what was lost,
+        and of its place, or it would begin at a later end and never get what came before that."""
+        await self.ready()
+        if from_latest and self.state.find(group_id) is None:
+            end = self.source.last_stable_offset
+            await self.source.commit.wait(end)
+            await self.ready()
+            window = self.window(group_id, end)
+            await self.settled()
+            return window
+        return self.window(group_id)
+
+    def window(self, group_id: str, start: int | None = None) -> Window:
+        """Of a group; its first look at the partition is an event, too. It begins with the log if nothing else is said."""
         window = self.state.find(group_id)
         if window is None:
-            start = self.source.last_stable_offset if from_latest else self.source.log.log_start
+            start = self.source.log.log_start if start is None else start
             self.carry_out(open_group(self.state, group_id, start).events)
             window = self.state.windows[self.state.numbers[group_id]]
         return window
 
     async def open(self) -> None:
-        await self._log.replay(self.state.apply, self.state.interrupt)
+        await self._log.replay(self._replay, self._interrupt)
+
+    def _replay(self, event: Event) -> None:
+        self.state.apply(event)
+        match event:
+            case SnapshotBegan():
+                self._began = self._log.replayed_offset
+            case SnapshotEnded() if self._began is not None:
+                self._snapshot_start = self._began
+            case _:
+                pass
+
+    def _interrupt(self, lost_count: int) -> None:
+        self.state.interrupt(lost_count)
+        self._began = self._snapshot_start = None
+
+    def mend(
+        self, damage: Damage, found: Sequence[Met] | None, sequences: Mapping[Target, int], now_ms: int
+    ) -> int:
+        """How many records come again because events were lost. It is written before anything else is."""
+        self._is_mended = True
+        return self.state.mend(damage, found, sequences, now_ms)
 
     async def ready(self) -> None:
         await super().ready()
-        if self.state.is_interrupted:
+        if self._is_mended:
             self._save_snapshot()
-            self.state.is_interrupted = False
+            self._is_mended = False
 
     def feed(self, window: Window) -> Feed:
         feed = self._feeds.get(window.number)
@@ -113,10 +162,11 @@ class OwnedLedger(OwnedState[Ledger, Event]):
             self.write_only([part])
         self._snapshot_bytes = self._home.log.size_bytes - before
         self._written_bytes = 0
-        self._trim_start = start
+        self._trim_start, self._snapshot_start = self._snapshot_start, start
 
     async def trim(self) -> None:
-        """Let go of what the last snapshot has made superfluous."""
+        """Let go of what two snapshots have made superfluous: if the last is damaged, the one before it and what came since
+        say the same."""
         start, self._trim_start = self._trim_start, None
         if start is None:
             return

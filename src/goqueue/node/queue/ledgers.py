@@ -13,6 +13,7 @@ from goqueue.node.companions import Companion, Companions
 from goqueue.node.partition import Partition
 from goqueue.node.queue.feed import Postings
 from goqueue.node.queue.ledger import OwnedLedger
+from goqueue.node.queue.mending import mend
 from goqueue.node.topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Ledgers:
                 source = self._table.get(topic).partition(index)
                 ledger = OwnedLedger(source, home, self._postings_of(source), self._clock)
                 await ledger.open()
+                await mend(ledger, self._table, self._clock.now_ms())
                 self._ledgers[topic, index] = ledger
         return ledger
 

@@ -20,7 +20,7 @@ from goqueue.node.partition import Parked
 from goqueue.node.queue.ledger import OwnedLedger
 from goqueue.node.queue.ledgers import Ledgers, Place
 from goqueue.node.queue.metrics import QueueMetrics
-from goqueue.node.queue.receipts import Receipt, Receipts
+from goqueue.node.queue.receipts import Issue, Receipts
 from goqueue.node.queue.requests import Delivered
 from goqueue.node.shard_timer import ShardTimer
 from goqueue.node.topic_table import TopicTable
@@ -32,6 +32,10 @@ class Policies(Protocol):
     def visibility_ms(self, topic: str, group_id: str) -> int: ...
 
 
+def _always() -> bool:
+    return True
+
+
 class Poll(Struct, frozen=True):
     group_id: str
     member_id: str
@@ -40,6 +44,7 @@ class Poll(Struct, frozen=True):
     wait_ms: int = 0
     visibility_ms: int | None = None
     from_latest: bool = False  # where a group begins that has not read a partition yet
+    is_wanted: Callable[[], bool] = _always  # whether the member is still there to get something
 
 
 class Taken(NamedTuple):
@@ -97,7 +102,7 @@ class Polling:
                 timeout_ms=poll.wait_ms,
             )
         if poll.visibility_ms is not None and not 0 < poll.visibility_ms <= VISIBILITY_MS_MAX:
-            raise InvalidVisibility(poll.visibility_ms, VISIBILITY_MS_MAX)
+            raise InvalidVisibility(poll.visibility_ms, VISIBILITY_MS_MAX, visibility_ms_min=1)
 
     async def _deliver(self, poll: Poll, ledgers: Sequence[OwnedLedger]) -> list[Delivered]:
         room = min(poll.limit, self.credit(poll, ledgers))
@@ -130,9 +135,8 @@ class Polling:
 
     async def take(self, ledger: OwnedLedger, poll: Poll, room: int) -> Taken:
         """Lease up to `room` records of one partition; tell nobody before the ledger has settled."""
-        await ledger.ready()
+        window = await ledger.begin(poll.group_id, from_latest=poll.from_latest)
         source = ledger.source
-        window = ledger.window(poll.group_id, from_latest=poll.from_latest)
         policy = self._policies.policy(source.topic, source.index, poll.group_id)
         visibility_ms = poll.visibility_ms or self._policies.visibility_ms(source.topic, poll.group_id)
         async with ledger.filling:
@@ -140,7 +144,7 @@ class Polling:
             await ledger.feed(window).fill(room)
             feed = ledger.feed(window)  # the group may have been sent elsewhere meanwhile
             now_ms = self._clock.now_ms()
-            if ledger.state.windows.get(window.number) is not window:
+            if ledger.state.windows.get(window.number) is not window or not poll.is_wanted():
                 return Taken(window, window.incarnation, [], {}, now_ms)
             decision = lease(
                 ledger.state,
@@ -174,33 +178,18 @@ class Polling:
         return found
 
     def _with_receipts(self, ledger: OwnedLedger, taken: Taken, receipts: Receipts) -> list[Delivered]:
-        source, window = ledger.source, taken.window
-        topic_id = self._table.get(source.topic).facts.id
+        topic, partition = ledger.source.topic, ledger.source.index
+        records, deadline_ms = taken.records, taken.deadline_ms
+        topic_id = self._table.get(topic).facts.id
+        issuer = receipts.issuer(topic_id, Issue(topic, partition, taken.window.number, taken.incarnation))
+        texts = issuer.make([(one.offset, one.deliveries) for one in taken.given])
         return [
-            Delivered(
-                source.topic,
-                source.index,
-                taken.records[one.offset],
-                one.lane,
-                one.deliveries,
-                taken.deadline_ms,
-                receipts.make(
-                    topic_id,
-                    Receipt(
-                        source.topic,
-                        source.index,
-                        one.offset,
-                        one.deliveries,
-                        window.number,
-                        taken.incarnation,
-                    ),
-                ),
-            )
-            for one in taken.given
+            Delivered(topic, partition, records[one.offset], one.lane, one.deliveries, deadline_ms, receipt)
+            for one, receipt in zip(taken.given, texts, strict=True)
         ]
 
     async def until_news(self, poll: Poll, ledgers: Sequence[OwnedLedger], deadline: float) -> bool:
-        """Until there may be something to give; False when the time is up or the node goes away."""
+        """Until there may be something to give; False when the time is up, or the node or the member goes away."""
         loop = asyncio.get_running_loop()
         if loop.time() >= deadline or self._guard.state is not NodeState.READY:
             return False
@@ -234,7 +223,7 @@ class Polling:
                 ledger.source.unpark(one)
             for ledger in ledgers:
                 ledger.unwatch(future)
-        return self._guard.state is NodeState.READY
+        return self._guard.state is NodeState.READY and poll.is_wanted()
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -5,8 +5,8 @@ Whatever changes who holds what is in the ledger of its partition, durably, befo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from goqueue.core.lease.decisions import (
     VISIBILITY_MS_MAX,
@@ -41,7 +41,7 @@ from goqueue.node.queue.ledger import OwnedLedger
 from goqueue.node.queue.ledgers import Ledgers, Place
 from goqueue.node.queue.metrics import QueueMetrics
 from goqueue.node.queue.polling import Policies, Poll, Polling
-from goqueue.node.queue.receipts import Receipts
+from goqueue.node.queue.receipts import Issuer, Receipt, Receipts, read_issue, read_receipt
 from goqueue.node.queue.requests import Delivered, Finished, Prolonged, QueueStats, Returned
 from goqueue.node.shard_timer import ShardTimer
 from goqueue.node.topic_table import TopicTable
@@ -166,7 +166,7 @@ class Queue:
         self,
         texts: Sequence[str],
         decide: Callable[[OwnedLedger, Window, list[Claim]], Decision[list[R]]],
-        answer: Callable[[OwnedLedger, Window, Claim, R], A | GoQueueError],
+        answer: Callable[[_Standing, int, R], A | GoQueueError],
     ) -> list[A | GoQueueError]:
         """What is decided about each receipt, in order; those of one window together."""
         self._guard.admit_read()
@@ -176,20 +176,22 @@ class Queue:
             )
         answers: list[A | GoQueueError | None] = [None] * len(texts)
         touched: list[OwnedLedger] = []
-        for (ledger, window), claimed in self._sorted_out(texts, await self._receipts(), answers).items():
-            claims = [claim for _, claim in claimed]
+        for ledger, window, places, claims in self._sorted_out(texts, await self._receipts(), answers):
             try:
                 await ledger.ready()
                 decision = decide(ledger, window, claims)
                 ledger.carry_out(decision.events)
             except GoQueueError as error:
-                for at, _ in claimed:
+                for at in places:
                     answers[at] = error
                 continue
             touched.append(ledger)
             self.follow_up(ledger, decision)
-            for (at, claim), reply in zip(claimed, decision.reply, strict=True):
-                answers[at] = answer(ledger, window, claim, reply)
+            standing = _Standing(
+                ledger.source.topic, ledger.source.index, window.committed_offset, window.in_flight_count
+            )
+            for at, claim, reply in zip(places, claims, decision.reply, strict=True):
+                answers[at] = answer(standing, claim.offset, reply)
         for ledger in touched:
             await ledger.settled()
             await ledger.trim()
@@ -197,40 +199,51 @@ class Queue:
 
     def _sorted_out(
         self, texts: Sequence[str], receipts: Receipts, answers: list[A | GoQueueError | None]
-    ) -> dict[tuple[OwnedLedger, Window], list[tuple[int, Claim]]]:
-        """By ledger and window; where a receipt is void, its answer says why."""
-        groups: dict[tuple[OwnedLedger, Window], list[tuple[int, Claim]]] = {}
-        issued: dict[tuple[str, int, int], tuple[int, OwnedLedger, Window] | None] = {}
+    ) -> Iterator[_Claimed]:
+        """By window; where a receipt is void, its answer says why."""
+        shown: dict[str, list[tuple[int, Receipt]]] = {}  # by who gave them
         for at, text in enumerate(texts):
             try:
-                receipt, proof = receipts.read(text)
-                place = (receipt.topic, receipt.partition, receipt.group)
-                if place not in issued:
-                    issued[place] = self._issued(*place)
-                origin = issued[place]
+                receipt = read_receipt(text)
+            except ReceiptNotFound as error:
+                answers[at] = error
+            else:
+                shown.setdefault(receipt.issue, []).append((at, receipt))
+        for issue, found in shown.items():
+            origin = self._origin(issue, receipts)
+            refusals = {} if origin is None else origin.issuer.refusals([receipt for _, receipt in found])
+            claimed = _Claimed(*origin[:2], [], []) if origin is not None and origin.is_current else None
+            for at, receipt in found:
+                text, _, offset, deliveries = receipt
                 if origin is None:
-                    raise ReceiptNotFound(
+                    answers[at] = ReceiptNotFound(
                         f"nothing is known of receipt {text!r} any more", receipt_handle=text
                     )
-                topic_id, ledger, window = origin
-                receipts.check(topic_id, text, proof)
-                if window.incarnation != receipt.incarnation:
-                    raise LeaseSuperseded(window.group_id, receipt.offset, receipt.deliveries, 0)
-            except GoQueueError as error:
-                answers[at] = error
-                continue
-            groups.setdefault((ledger, window), []).append((at, Claim(receipt.offset, receipt.deliveries)))
-        return groups
+                elif refusals and text in refusals:
+                    answers[at] = refusals[text]
+                elif claimed is None:
+                    answers[at] = LeaseSuperseded(origin.window.group_id, offset, deliveries, 0)
+                else:
+                    claimed.places.append(at)
+                    claimed.claims.append(Claim(offset, deliveries))
+            if claimed is not None and claimed.claims:
+                yield claimed
 
-    def _issued(self, topic: str, partition: int, group: int) -> tuple[int, OwnedLedger, Window] | None:
-        """Who gave a receipt, if it is still there; and the topic's id."""
+    def _origin(self, text: str, receipts: Receipts) -> _Origin | None:
+        """Who gave a receipt, if that is still there."""
+        issue = read_issue(text)
+        if issue is None:
+            return None
         try:
-            topic_id = self._table.get(topic).facts.id
-            ledger = self._ledgers.known(topic, partition)
+            topic_id = self._table.get(issue.topic).facts.id
+            ledger = self._ledgers.known(issue.topic, issue.partition)
         except GoQueueError:
             return None
-        window = None if ledger is None else ledger.state.windows.get(group)
-        return None if ledger is None or window is None else (topic_id, ledger, window)
+        window = None if ledger is None else ledger.state.windows.get(issue.group)
+        if ledger is None or window is None:
+            return None
+        is_current = window.incarnation == issue.incarnation
+        return _Origin(ledger, window, receipts.issuer(topic_id, issue), is_current)
 
     def _policy(self, ledger: OwnedLedger, window: Window) -> LeasePolicy:
         return self._policies.policy(ledger.source.topic, ledger.source.index, window.group_id)
@@ -263,8 +276,9 @@ class Queue:
     async def seek(self, group_id: str, topic: str, partition: int, offset: int) -> None:
         """The group goes on from there; receipts that it has are void."""
         ledger = await self._ledgers.open(topic, partition)
-        await ledger.ready()
-        window = ledger.window(group_id)
+        end = ledger.source.log.high_watermark
+        await ledger.source.commit.wait(min(offset, end))  # as for a group that begins there
+        window = await ledger.begin(group_id)
         ledger.carry_out(seek(window, offset).events)
         ledger.wake()
         await ledger.settled()
@@ -340,47 +354,59 @@ class Queue:
             self.follow_up(ledger, decision)
 
 
-def _finished(
-    ledger: OwnedLedger, window: Window, claim: Claim, reply: GoQueueError | None
-) -> Finished | GoQueueError:
+class _Origin(NamedTuple):
+    """Of receipts."""
+
+    ledger: OwnedLedger
+    window: Window
+    issuer: Issuer
+    is_current: bool  # the group was not sent elsewhere since
+
+
+class _Claimed(NamedTuple):
+    ledger: OwnedLedger
+    window: Window
+    places: list[int]  # of the claims, in the request
+    claims: list[Claim]
+
+
+class _Standing(NamedTuple):
+    """Of a group in a partition, after what was decided."""
+
+    topic: str
+    partition: int
+    committed_offset: int
+    in_flight_count: int
+
+
+def _finished(standing: _Standing, offset: int, reply: GoQueueError | None) -> Finished | GoQueueError:
     if reply is not None:
         return reply
-    source = ledger.source
-    return Finished(source.topic, source.index, claim.offset, window.committed_offset, window.in_flight_count)
+    topic, partition, committed_offset, in_flight_count = standing
+    return Finished(topic, partition, offset, committed_offset, in_flight_count)
 
 
-def _returned(
-    ledger: OwnedLedger, window: Window, claim: Claim, reply: Nacked | GoQueueError
-) -> Returned | GoQueueError:
+def _returned(standing: _Standing, offset: int, reply: Nacked | GoQueueError) -> Returned | GoQueueError:
     if isinstance(reply, GoQueueError):
         return reply
-    source = ledger.source
+    topic, partition, committed_offset, in_flight_count = standing
     return Returned(
-        source.topic,
-        source.index,
-        claim.offset,
-        window.committed_offset,
-        window.in_flight_count,
+        topic,
+        partition,
+        offset,
+        committed_offset,
+        in_flight_count,
         reply.is_dead,
         reply.deliveries,
         reply.visible_ms,
     )
 
 
-def _prolonged(
-    ledger: OwnedLedger, window: Window, claim: Claim, reply: Extension | GoQueueError
-) -> Prolonged | GoQueueError:
+def _prolonged(standing: _Standing, offset: int, reply: Extension | GoQueueError) -> Prolonged | GoQueueError:
     if isinstance(reply, GoQueueError):
         return reply
-    source = ledger.source
-    return Prolonged(
-        source.topic,
-        source.index,
-        claim.offset,
-        window.committed_offset,
-        window.in_flight_count,
-        reply.deadline_ms,
-    )
+    topic, partition, committed_offset, in_flight_count = standing
+    return Prolonged(topic, partition, offset, committed_offset, in_flight_count, reply.deadline_ms)
 
 
 def _stats(ledger: OwnedLedger, window: Window) -> QueueStats:

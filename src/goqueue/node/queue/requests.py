@@ -7,19 +7,24 @@ from msgspec import Struct
 from goqueue.model.record import StoredRecord
 
 
-class Delivered(Struct, frozen=True):
-    """A record in somebody's hands."""
+class Message(Struct, frozen=True, gc=False):
+    """A record for somebody."""
 
     topic: str
     partition: int
     record: StoredRecord
+
+
+class Delivered(Message, frozen=True, gc=False):
+    """It is in somebody's hands, until the deadline or until the receipt comes back."""
+
     lane: int
     deliveries: int
     deadline_ms: int
     receipt: str
 
 
-class Finished(Struct, frozen=True):
+class Finished(Struct, frozen=True, gc=False):
     """An acknowledged or rejected record, and where that leaves its group."""
 
     topic: str

@@ -10,9 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Protocol, TypeVar
 
-from goqueue.core.lease.decisions import Claim, Decision, Given, extend, reject, release, settle, trim
+from goqueue.core.lease.decisions import (
+    Claim,
+    Decision,
+    Given,
+    extend,
+    reject,
+    release,
+    settle,
+    settle_missing,
+    trim,
+)
 from goqueue.core.lease.events import runs_of
 from goqueue.core.lease.window import Window
+from goqueue.log.batch import decode_rows
 from goqueue.log.scan import Found
 from goqueue.model.errors import GoQueueError, ReceiptNotFound
 from goqueue.model.group_settings import SHARE_AUTO_OFFSET_RESET, OffsetReset
@@ -24,7 +35,7 @@ from goqueue.node.partition import Partition
 from goqueue.node.queue.ledger import OwnedLedger
 from goqueue.node.queue.ledgers import Ledgers, Place
 from goqueue.node.queue.metrics import QueueMetrics
-from goqueue.node.queue.polling import Policies, Poll
+from goqueue.node.queue.polling import Policies, Poll, Taken
 from goqueue.node.queue.queue import Queue
 from goqueue.node.queue.share_requests import Acquired, Said, Shared, ShareFetch, Verdict, Verdicts
 from goqueue.node.topic_table import TopicTable
@@ -73,6 +84,7 @@ class Share:
         self._members = members
         self._spawn = spawn
         self._attached: set[tuple[str, str]] = set()  # members with a session
+        self._farewells: dict[tuple[str, str], asyncio.Task[None]] = {}  # of sessions that have just ended
 
     # ---------------------------------------------------------------- members
 
@@ -90,19 +102,30 @@ class Share:
                 continue
         return min(found, default=0)
 
-    def attach(self, group_id: str, member_id: str) -> None:
-        """The member has a session, until `let_go` or `abandon`."""
-        self._attached.add((group_id, member_id))
+    async def attach(self, group_id: str, member_id: str) -> None:
+        """The member has a session, until `let_go` or `abandon`. What it held in the one before is not its own any more:
+        it must not get something new while that is being given back, or it would lose both."""
+        key = (group_id, member_id)
+        self._attached.add(key)
+        while (farewell := self._farewells.get(key)) is not None:
+            await asyncio.wait([farewell])
 
     async def let_go(self, group_id: str, member_id: str) -> None:
         """A member's session ends: others may have what it holds."""
-        self._attached.discard((group_id, member_id))
-        await self._queue.let_go(group_id, member_id)
+        await asyncio.wait([self.abandon(group_id, member_id)])
 
-    def abandon(self, group_id: str, member_id: str) -> None:
+    def abandon(self, group_id: str, member_id: str) -> asyncio.Task[None]:
         """The same for a member that is gone and waits for no answer."""
-        self._attached.discard((group_id, member_id))
-        self._spawn(self._let_go_or_log(group_id, member_id))
+        key = (group_id, member_id)
+        self._attached.discard(key)
+        farewell = self._spawn(self._let_go_or_log(group_id, member_id, after=self._farewells.get(key)))
+        self._farewells[key] = farewell
+        farewell.add_done_callback(lambda task: self._said_farewell(key, task))
+        return farewell
+
+    def _said_farewell(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+        if self._farewells.get(key) is task:
+            del self._farewells[key]
 
     async def member_left(self, group_id: str, member_id: str) -> None:
         """A client that goes away leaves its group and ends its session at the same time, over two connections: its last
@@ -110,7 +133,11 @@ class Share:
         if (group_id, member_id) not in self._attached:
             await self._queue.let_go(group_id, member_id)
 
-    async def _let_go_or_log(self, group_id: str, member_id: str) -> None:
+    async def _let_go_or_log(
+        self, group_id: str, member_id: str, *, after: asyncio.Task[None] | None
+    ) -> None:
+        if after is not None:
+            await asyncio.wait([after])
         try:
             await self._queue.let_go(group_id, member_id)
         except GoQueueError as error:  # its leases end when their time is up
@@ -129,6 +156,7 @@ class Share:
             want.places,
             want.limit,
             from_latest=self._begins_at_latest(want.group_id),
+            is_wanted=lambda: want.is_current() and self._is_member(want.group_id, want.member_id),
         )
         deadline = asyncio.get_running_loop().time() + want.wait_ms / 1_000
         while True:
@@ -136,10 +164,21 @@ class Share:
             await self._take_each(poll, want, ledgers, shared, touched)
             await self._settle(touched, shared)
             touched.clear()
+            if not poll.is_wanted():  # what it has got since is given back with its session
+                for one in shared.values():
+                    one.chunks, one.acquired = [], []
+                return shared
             if not ledgers or any(one.acquired or one.error for one in shared.values()):
                 return shared
             if not await self._queue.polling.until_news(poll, list(ledgers.values()), deadline):
                 return shared
+
+    def _is_member(self, group_id: str, member_id: str) -> bool:
+        try:
+            self._members.share_member(group_id, member_id, None)
+        except GoQueueError:
+            return False
+        return True
 
     def _begins_at_latest(self, group_id: str) -> bool:
         chosen = self._members.settings_of(group_id).get(SHARE_AUTO_OFFSET_RESET, OffsetReset.LATEST)
@@ -157,8 +196,7 @@ class Share:
             try:
                 ledger = await self._ledgers.open(*place)
                 if ledger.state.find(poll.group_id) is None:
-                    await ledger.ready()
-                    ledger.window(poll.group_id, from_latest=poll.from_latest)
+                    await ledger.begin(poll.group_id, from_latest=poll.from_latest)
                     touched.add(place)
             except GoQueueError as error:
                 shared[place].error = error
@@ -199,12 +237,21 @@ class Share:
             taken = await self._queue.polling.take(ledger, poll, step)
             found = await _batches(ledger.source, sorted(one.offset for one in taken.given), batches)
             room.fill(len(taken.given), [len(batch.data) for batch in found.values()])
-            given += taken.given
             batches |= found
+            given += self._still_there(ledger, taken, batches)
             if not taken.given:
                 break
-            free_count = batches[max(batches)].header.end_offset - taken.window.cursors[NORMAL]
+            end = batches[max(batches)].header.end_offset if batches else 0
+            free_count = end - taken.window.cursors[NORMAL]
         return given, batches
+
+    def _still_there(self, ledger: OwnedLedger, taken: Taken, batches: Mapping[int, Found]) -> list[Given]:
+        """Without what compaction took after it was read ahead: that is done with."""
+        lost = set(_lost(sorted(one.offset for one in taken.given), batches))
+        if not lost:
+            return taken.given
+        ledger.carry_out(settle_missing(taken.window, sorted(lost)).events)
+        return [one for one in taken.given if one.offset not in lost]
 
     async def _settle(self, places: set[Place], shared: dict[Place, Shared]) -> None:
         """Nobody hears of what is not durable."""
@@ -343,6 +390,32 @@ async def _batches(partition: Partition, offsets: Sequence[int], known: dict[int
                 found[batch.header.base_offset] = batch
             at = end = part.next_offset
     return found
+
+
+def _lost(offsets: Sequence[int], batches: Mapping[int, Found]) -> Iterator[int]:
+    """Those that no batch holds."""
+    bases = sorted(batches)
+    for start, length in runs_of(offsets):
+        at, end = start, start + length
+        while at < end:
+            index = bisect_right(bases, at) - 1
+            batch = batches[bases[index]] if index >= 0 else None
+            if batch is None or batch.header.end_offset <= at:
+                stop = min(end, bases[index + 1]) if index + 1 < len(bases) else end
+                yield from range(at, stop)
+            else:
+                stop = min(end, batch.header.end_offset)
+                yield from _thinned_out(batch, at, stop)
+            at = stop
+
+
+def _thinned_out(batch: Found, start: int, end: int) -> Iterator[int]:
+    """Offsets in [start, end) without a record, in a batch that spans them."""
+    header = batch.header
+    if header.record_count > header.last_offset_delta:
+        return
+    kept = {header.base_offset + row[0] for row in decode_rows(batch.data, header)}
+    yield from (offset for offset in range(start, end) if offset not in kept)
 
 
 def _acquired(given: Sequence[Given]) -> Iterator[Acquired]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from msgspec import Struct
@@ -37,6 +37,10 @@ class Verdicts(Struct, frozen=True):
 Said = Mapping[Place, Sequence[Verdicts]]
 
 
+def _always() -> bool:
+    return True
+
+
 class ShareFetch(Struct, frozen=True):
     """What a member says of what it has, and how much it wants of these partitions. Nothing with a limit of 0."""
 
@@ -47,6 +51,7 @@ class ShareFetch(Struct, frozen=True):
     limit: int
     bytes_max: int
     wait_ms: int
+    is_current: Callable[[], bool] = _always  # whether the member's session is still the one that asked
 
 
 class Acquired(Struct, frozen=True):

@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from goqueue.core.producer import last_sequence
-from goqueue.core.schedule.events import Firing, Message, Removed
+from goqueue.core.schedule.events import Firing, Message
 from goqueue.log.batch import ATTRIBUTE_LOG_APPEND_TIME, encode_batch
 from goqueue.log.compression import CODEC_OF_SETTING, Codec
 from goqueue.model.errors import OutOfOrderSequence, ProducerFenced, TimedOut
@@ -21,6 +21,7 @@ from goqueue.node.producers import Producers
 from goqueue.node.schedule.metrics import ScheduleMetrics
 from goqueue.node.schedule.nearby import size_of
 from goqueue.node.schedule.shard import OwnedSchedule
+from goqueue.node.schedule.succession import Succession
 from goqueue.node.topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
@@ -30,10 +31,16 @@ _BATCH_OVERHEAD_BYTES: Final = 64
 
 class Firer:
     def __init__(
-        self, table: TopicTable, producers: Producers, metrics: ScheduleMetrics, clock: Clock
+        self,
+        table: TopicTable,
+        producers: Producers,
+        succession: Succession,
+        metrics: ScheduleMetrics,
+        clock: Clock,
     ) -> None:
         self._table = table
         self._producers = producers
+        self._succession = succession
         self._metrics = metrics
         self._clock = clock
 
@@ -71,7 +78,7 @@ class Firer:
         lost = [id for id in ids if schedule.state.states.is_pending(id)]
         if lost:
             self._report_lost(schedule, lost)
-            schedule.carry_out([Removed(id) for id in lost])
+            schedule.carry_out(schedule.state.give_up(lost))
 
     def _report_lost(self, schedule: OwnedSchedule, ids: list[int]) -> None:
         self._metrics.lost.inc(len(ids))
@@ -105,7 +112,7 @@ class Firer:
         if not all(id in known for id in firing.ids):  # it was decided in an earlier life
             known = await schedule.read(firing.ids)
             if len(known) < len(firing.ids):
-                self._go_on_without(schedule, firing, known)
+                await self._go_on_without(schedule, firing, known)
                 return
         await source.lead()
         try:
@@ -120,9 +127,15 @@ class Firer:
         for id in firing.ids:
             self._metrics.lateness.observe((now_ms - known[id].due_ms) / 1_000)
         await self._settled(schedule, end)
-        schedule.carry_out(schedule.state.fired(firing))
+        await self._finish(schedule, firing, known)
         schedule.fired_count += len(firing.ids)
         self._metrics.fired.inc(len(firing.ids))
+
+    async def _finish(self, schedule: OwnedSchedule, firing: Firing, messages: dict[int, Message]) -> None:
+        """The batch of a firing is durable. What recurs waits again from here on, or not at all."""
+        messages_next, events = await self._succession.after(schedule, firing, messages)
+        schedule.add_together(messages_next, [*schedule.state.fired(firing), *events])
+        self._metrics.scheduled.inc(len(messages_next))
 
     def _append(self, schedule: OwnedSchedule, firing: Firing, records: list[NewRecord]) -> int:
         """The offset that must be durable."""
@@ -146,14 +159,16 @@ class Firer:
             except TimedOut as error:
                 logger.warning("delayed messages reach the disk slowly error=%r", error.sentence)
 
-    def _go_on_without(self, schedule: OwnedSchedule, firing: Firing, messages: dict[int, Message]) -> None:
+    async def _go_on_without(
+        self, schedule: OwnedSchedule, firing: Firing, messages: dict[int, Message]
+    ) -> None:
         """Some of the batch cannot be read any more. If the partition has it, that does not matter."""
         last = last_sequence(firing.sequence, len(firing.ids))
         if schedule.source.newest_sequence(firing.producer_id, firing.epoch) == last:
-            schedule.carry_out(schedule.state.fired(firing))
+            await self._finish(schedule, firing, messages)
             return
         lost = [id for id in firing.ids if id not in messages]
         self._report_lost(schedule, lost)
         kept = [id for id in firing.ids if id in messages]
         rest = Firing(kept, firing.now_ms, firing.producer_id, firing.epoch, firing.sequence)
-        schedule.carry_out([rest, *map(Removed, lost)])
+        schedule.carry_out([rest, *schedule.state.give_up(lost)])

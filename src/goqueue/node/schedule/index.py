@@ -20,12 +20,13 @@ from crc32c import crc32c
 from msgspec import Struct
 
 from goqueue.core.schedule.events import Fired, Firing, Taken
+from goqueue.core.schedule.recurring import Recurring
 from goqueue.core.schedule.states import PAGE_IDS
 from goqueue.core.schedule.wheel import BLOCK_NUMBERS, Due, Part
 from goqueue.log.disk import Disk, File
 
 FILE_NAME: Final = "schedule.index"
-_MAGIC: Final = b"goqueue-schedule 1\n"
+_MAGIC: Final = b"goqueue-schedule 2\n"
 _LENGTH: Final = struct.Struct("<I")
 _RUN: Final = struct.Struct("<II")  # bytes that follow, and their checksum
 _BUCKET_NAME: Final = re.compile(r"schedule\.(\d+)\.far")
@@ -53,6 +54,7 @@ class Meta(Struct, frozen=True):
     firing: Firing | None
     last_fired: Fired | None
     taken: list[Taken]
+    recurring: list[Recurring]
     cancelled_count: int
     buckets: list[Bucket]
     sections: list[Section]
@@ -67,6 +69,7 @@ class Capture(Struct):
     firing: Firing | None
     last_fired: Fired | None
     taken: list[Taken]
+    recurring: list[Recurring]
     cancelled_count: int
     parts: list[Part]
     pages: list[tuple[int, bytes]]
@@ -193,6 +196,7 @@ class _Reading:
             meta.firing,
             meta.last_fired,
             meta.taken,
+            meta.recurring,
             meta.cancelled_count,
             parts,
             pages,
@@ -223,6 +227,7 @@ def _chunks(capture: Capture, sizes: dict[int, int]) -> Iterator[bytes]:
             capture.firing,
             capture.last_fired,
             capture.taken,
+            capture.recurring,
             capture.cancelled_count,
             [Bucket(bucket, count, sizes[bucket]) for bucket, count in capture.parked.items()],
             [Section(part.level, part.slot, sum(map(len, part.blocks))) for part in capture.parts],

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from goqueue.core.schedule.events import (
+    Change,
     Event,
-    Fired,
-    Firing,
     Message,
-    Removed,
-    Taken,
     decode,
     decode_message,
     encode,
@@ -27,9 +25,8 @@ from goqueue.node.partition import Partition
 logger = logging.getLogger(__name__)
 _FETCH_BYTES: Final = 1024 * 1024
 _BATCH_COUNT_MAX: Final = 128
+_PART_COUNT: Final = 500
 _BATCH_BYTES_MAX: Final = 64 * 1024
-
-Change = Removed | Firing | Fired | Taken
 
 
 class ScheduleLog:
@@ -90,23 +87,37 @@ class ScheduleLog:
     async def read(self, ids: Iterable[int]) -> dict[int, Message]:
         """Delayed records by their ids. Those that are not in the log any more, or are damaged there, are left out."""
         found: dict[int, Message] = {}
-        wanted = set(ids)
-        for id in sorted(wanted):
-            if id in found or not self.partition.log.log_start <= id < self.end:
+        async for part in self.read_in_parts(ids):
+            found.update(part)
+        return found
+
+    async def read_in_parts(self, ids: Iterable[int]) -> AsyncIterator[dict[int, Message]]:
+        """The same, a few of one batch at a time: a client may have sent ten thousand in one."""
+        wanted = sorted(set(ids))
+        at = 0
+        while at < len(wanted):
+            id = wanted[at]
+            at += 1
+            if not self.partition.log.log_start <= id < self.end:
                 continue
-            await asyncio.sleep(
-                0
-            )  # what is in the page cache is read without waiting, and others have work, too
+            await asyncio.sleep(0)  # what is in the page cache is read at once, and others have work, too
             try:
                 part = await self.partition.read(id, end=id + 1, bytes_max=1)
             except DataCorrupt:
                 continue  # the partition has reported it
-            for batch in part.batches:
-                base = batch.header.base_offset
-                for delta, _, key, value, headers in decode_rows(batch.data, batch.header):
-                    if base + delta in wanted and value is not None and key is not None and len(key) == 8:
-                        found[base + delta] = decode_message(value, headers)
-        return found
+            for _, header, data in part.batches:
+                at = bisect_left(wanted, header.end_offset, at - 1)
+                deltas = [
+                    one - header.base_offset for one in wanted[bisect_left(wanted, header.base_offset) : at]
+                ]
+                for start in range(0, len(deltas), _PART_COUNT):
+                    rows = decode_rows(data, header, deltas[start : start + _PART_COUNT])
+                    yield {
+                        header.base_offset + delta: decode_message(value, headers)
+                        for delta, _, key, value, headers in rows
+                        if value is not None and key is not None and len(key) == 8
+                    }
+                    await asyncio.sleep(0)
 
 
 def in_chunks(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:

@@ -1,9 +1,10 @@
-"""What the use cases of delayed messages give."""
+"""What the use cases of delayed messages and recurring schedules give."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
+from goqueue.core.schedule.recurring import Recurring
 from goqueue.core.schedule.states import State
 
 
@@ -34,3 +35,18 @@ class DelayStats(Struct, frozen=True):
     parked_count: int  # of those: on disk only, because they are due in more than a week
     fired_count: int
     cancelled_count: int
+
+
+class RecurringFacts(Struct, frozen=True):
+    """A recurring schedule, and the partition that its messages go to."""
+
+    topic: str
+    partition: int
+    recurring: Recurring
+
+
+class RecurringPage(Struct, frozen=True):
+    """`count` is of the whole topic."""
+
+    schedules: list[RecurringFacts]
+    count: int

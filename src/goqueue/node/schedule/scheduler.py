@@ -29,6 +29,7 @@ from goqueue.node.schedule.metrics import ScheduleMetrics
 from goqueue.node.schedule.nearby import Room
 from goqueue.node.schedule.requests import Delayed, DelayedPage, DelayStats
 from goqueue.node.schedule.shard import OwnedSchedule
+from goqueue.node.schedule.succession import Succession
 from goqueue.node.threads import Threads
 from goqueue.node.topic_table import TopicTable
 
@@ -63,12 +64,14 @@ class Scheduler:
         self._clock = clock
         self._spawn = spawn
         self._schedules: dict[Place, OwnedSchedule] = {}
+        self._unread: set[Place] = set()  # which could not be read when the node started
         self._room = Room()
         self._opening = asyncio.Lock()
         self._woken = asyncio.Event()
         self._looks_ms: int | None = None  # when the timer wakes next
         self._metrics = ScheduleMetrics(metrics.registry, self._pending_count)
-        self._firer = Firer(table, producers, self._metrics, clock)
+        self._succession = Succession(threads)
+        self._firer = Firer(table, producers, self._succession, self._metrics, clock)
 
     async def start(self) -> None:
         """Read what waits. Then `run` and `keep` have to be started."""
@@ -76,6 +79,7 @@ class Scheduler:
             try:
                 await self.open(topic, index)
             except GoQueueError as error:  # its messages wait; those of the others do not
+                self._unread.add((topic, index))
                 logger.error(
                     "a schedule cannot be read topic=%s partition=%d error=%r", topic, index, error.sentence
                 )
@@ -88,6 +92,7 @@ class Scheduler:
     async def topic_deleted(self, topic: str) -> None:
         for place in [place for place in self._schedules if place[0] == topic]:
             self._schedules.pop(place).nearby.clear()
+        self._unread = {place for place in self._unread if place[0] != topic}
 
     async def open(self, topic: str, index: int) -> OwnedSchedule:
         """Made if need be."""
@@ -102,6 +107,7 @@ class Scheduler:
                 schedule = OwnedSchedule(source, home, self._disk, self._threads, self._clock, self._room)
                 await schedule.open()
                 self._schedules[topic, index] = schedule
+                self._unread.discard((topic, index))
         return schedule
 
     async def find(self, partition: Partition, *, makes: bool) -> OwnedSchedule | None:
@@ -109,6 +115,17 @@ class Scheduler:
         if makes:
             return await self.open(partition.topic, partition.index)
         return self._known(partition.topic, partition.index)
+
+    async def of_topic(self, topic: str) -> list[OwnedSchedule]:
+        """All that a topic has; raises where one cannot be read."""
+        for place in sorted(self._unread):
+            if place[0] == topic:
+                await self.open(*place)
+        return self._all(topic)
+
+    def known_of(self, topic: str) -> list[OwnedSchedule]:
+        """Those of a topic that can be read."""
+        return self._all(topic)
 
     def _known(self, topic: str, index: int) -> OwnedSchedule | None:
         """Of a partition that exists, if it ever had a delayed message."""
@@ -144,7 +161,7 @@ class Scheduler:
         self._watch(schedule)
 
     async def cancel(self, topic: str, index: int, id: int) -> None:
-        """Once this returns the message is never delivered."""
+        """Once this returns the message is never delivered. Of a recurring schedule that is one firing."""
         self._guard.admit_relief()
         schedule = self._known(topic, index)
         if schedule is None:
@@ -152,7 +169,11 @@ class Scheduler:
                 f"there is no delayed message {id} in partition {index} of {topic!r}", offset=id
             )
         await schedule.log.lead()
-        schedule.carry_out([schedule.state.cancel(id)])
+        if schedule.state.recurring.of(id) is not None:
+            await self._succession.skip(schedule, id)
+            self.note(schedule, 1)
+        else:
+            schedule.carry_out([schedule.state.cancel(id)])
         await schedule.log.settled()
         schedule.cancelled_count += 1
         self._metrics.cancelled.inc()

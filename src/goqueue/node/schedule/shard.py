@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from goqueue.core.schedule.events import Event, Message, Removed, Scheduled
+from goqueue.core.schedule.events import Change, Event, Message, Removed, Scheduled
+from goqueue.core.schedule.recurring import RecurringTable
 from goqueue.core.schedule.schedule import Schedule
 from goqueue.core.schedule.wheel import FAR, Due, Part, Source, bucket_of, soonest
 from goqueue.log.disk import Disk
@@ -20,7 +21,7 @@ from goqueue.model.errors import GoQueueError
 from goqueue.node.clock import Clock
 from goqueue.node.partition import Partition
 from goqueue.node.schedule.index import Capture, IndexFile
-from goqueue.node.schedule.log import Change, ScheduleLog, in_chunks
+from goqueue.node.schedule.log import ScheduleLog, in_chunks
 from goqueue.node.schedule.nearby import NEAR_MS, Nearby, Room
 from goqueue.node.threads import Threads
 
@@ -29,7 +30,6 @@ _SAVE_COUNT: Final = 500_000  # of events since: what a start reads in a few sec
 _SAVE_INTERVAL_MS: Final = 600_000  # tombstones stay in the log for longer: see `Companions`
 _STALE_COUNT_MIN: Final = 65_536
 _AHEAD_COUNT_MAX: Final = 50_000
-_AHEAD_COUNT: Final = 64
 
 
 class OwnedSchedule:
@@ -65,6 +65,13 @@ class OwnedSchedule:
             self._restore(capture)
         now_ms = self._clock.now_ms()
         self._unsaved_count = await self.log.replay(start, lambda event: self.state.apply(event, now_ms))
+        lost = self.state.drop_stranded()
+        if lost:
+            logger.error(
+                "recurring schedules are lost in a damaged log folder=%s names=%s",
+                self.log.partition.log.folder,
+                lost[:10],
+            )
 
     # ---------------------------------------------------------------- writing
 
@@ -124,9 +131,8 @@ class OwnedSchedule:
         try:
             is_pending = self.state.states.is_pending
             ids = [id for id in self.state.wheel.first_ids() if id not in self.nearby and is_pending(id)]
-            ids = sorted(ids[:_AHEAD_COUNT_MAX])
-            for at in range(0, len(ids), _AHEAD_COUNT):
-                for id, message in (await self.log.read(ids[at : at + _AHEAD_COUNT])).items():
+            async for part in self.log.read_in_parts(ids[:_AHEAD_COUNT_MAX]):
+                for id, message in part.items():
                     if is_pending(id) and not self.nearby.keep(id, message):
                         return
         finally:
@@ -218,6 +224,7 @@ class OwnedSchedule:
             state.firing,
             state.last_fired,
             list(state.taken.values()),
+            state.recurring.all(),
             state.cancelled_count,
             state.wheel.parts(),
             list(state.states.pages()),
@@ -259,6 +266,7 @@ class OwnedSchedule:
         state.ripe.extend(capture.ripe)
         state.firing, state.last_fired = capture.firing, capture.last_fired
         state.taken = {one.producer_id: one for one in capture.taken}
+        state.recurring = RecurringTable(capture.recurring)
         state.cancelled_count = capture.cancelled_count
 
     # ---------------------------------------------------------------- facts

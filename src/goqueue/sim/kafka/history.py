@@ -157,6 +157,9 @@ class KafkaHistory:
     cuts: int = 0
     violations: list[str] = field(default_factory=list)
 
+    def note_cut(self) -> None:
+        self.cuts += 1
+
     def violate(self, what: str) -> None:
         if what not in self.violations:
             self.violations.append(what)

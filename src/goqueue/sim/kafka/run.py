@@ -14,12 +14,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
 
-from goqueue.log.check import check_folder
-from goqueue.sim.broker import HOST, SimBroker
-from goqueue.sim.disk import SimDisk
-from goqueue.sim.faults import inject
+from goqueue.sim.broker import HOST
 from goqueue.sim.http import NoAnswer
-from goqueue.sim.ids import SimIds
 from goqueue.sim.kafka.checkers import KAFKA_CHECKERS
 from goqueue.sim.kafka.client import SimKafkaClient, requests
 from goqueue.sim.kafka.group_checkers import group_checkers
@@ -29,15 +25,14 @@ from goqueue.sim.kafka.producers import IdempotentProducer, TransactionalProduce
 from goqueue.sim.kafka.readers import LiveReader, read_everything
 from goqueue.sim.kafka.workers import Consuming, Transforming, Work, Worker, read_offsets
 from goqueue.sim.kafka.world import World
+from goqueue.sim.lives import Lives
 from goqueue.sim.loop import SimLoop, run
 from goqueue.sim.outcome import Outcome
 
 INPUT, OUTPUT, SIDE = "in", "out", "side"
 TRANSFORMERS, CONSUMERS = "transformers", "consumers"
 _FINISH_TIMEOUT_S = 240.0
-_START_COUNT_MAX = 10
 _LOOK_S = 0.5
-_TORN = "the checksum does not match"
 _CHECKS = KAFKA_CHECKERS + group_checkers(
     transforming_source=INPUT, transforming_target=OUTPUT, consuming=CONSUMERS, consuming_source=SIDE
 )
@@ -57,12 +52,9 @@ class _Run:
         self._rng = Random(f"kafka-{seed}")
         self._history = KafkaHistory()
         self._world = World(loop, self._history, self._child())
-        self._disk = SimDisk(self._child(), stall=loop.stall)
-        self._broker = SimBroker(loop, self._disk, SimIds(self._child()))
+        self._lives = Lives(loop, self._rng, self._history.violate, self._history.note_cut)
         self._client = self._world.client("supervisor")
         self._partition_counts = {INPUT: self._rng.randint(1, 3), OUTPUT: 2, SIDE: self._rng.randint(1, 3)}
-        self._lives: list[str] = []
-        self._power_was_cut = False
 
     def _child(self) -> Random:
         return Random(self._rng.getrandbits(64))
@@ -77,7 +69,7 @@ class _Run:
         cutting = asyncio.create_task(self._cut_cables())
         for _ in range(self._rng.randint(1, 3)):
             if not self._history.violations:
-                await self._live()
+                await self._lives.live()
         cutting.cancel()
         self._loop.network.heal()
         if not self._history.violations:
@@ -88,16 +80,14 @@ class _Run:
         await asyncio.gather(*clients, cutting, return_exceptions=True)
         for client in self._world.clients:
             client.close()
-        await self._broker.crash(power_cut=False)
-        for problem in self._broker.problems:
-            self._history.violate(problem)
+        await self._lives.finish()
         history = self._history
         return Outcome(
             self._seed,
             history.violations,
             sum(len(write.values) for write in history.writes),
             sum(len(read.values) for read in history.reads),
-            self._lives,
+            self._lives.names,
             self._loop.time(),
             "kafka",
         )
@@ -163,8 +153,7 @@ class _Run:
 
     async def _begin(self) -> None:
         """The first start and the topics, without faults."""
-        if not await self._broker.start():
-            raise AssertionError("the broker did not start on an empty disk")
+        await self._lives.begin()
         kinds = requests("create_topics")
         configs = [
             kinds.CreatableTopicConfig(
@@ -197,32 +186,6 @@ class _Run:
                 await asyncio.sleep(self._rng.uniform(0.2, 5.0))
                 network.heal(host, HOST)
 
-    async def _live(self) -> None:
-        """Some traffic under some fault, an end of some kind, and the next start."""
-        fault = inject(self._disk, self._rng)
-        is_up = await self._broker.survives(self._rng.uniform(2.0, 9.0))
-        self._lives.append(f"{fault}/{await self._end(is_up=is_up)}")
-        await self._restart()
-
-    async def _end(self, *, is_up: bool) -> str:
-        how = self._rng.choice(("kill", "power", "power", "clean")) if is_up else "cut"
-        if how == "clean" and not await self._broker.stop():
-            how = "cut"
-        if how in ("cut", "power"):
-            self._power_was_cut = True
-            self._history.cuts += 1
-        await self._broker.crash(power_cut=how == "power")
-        return how
-
-    async def _restart(self) -> None:
-        """Faults that have not struck yet may strike recovery; then the disk is calm."""
-        for _ in range(_START_COUNT_MAX):
-            if await self._broker.start():
-                self._disk.calm()
-                return
-            self._history.cuts += 1
-        self._history.violate("the broker does not start any more")
-
     async def _heal(self, producers: list[asyncio.Task[None]], workers: list[asyncio.Task[None]]) -> None:
         """No more faults: everybody gets through, nothing stays open, and the folder is sound after a clean stop."""
         self._world.is_calm = True
@@ -241,12 +204,7 @@ class _Run:
         await read_everything(self._world, self._parts(INPUT, OUTPUT, SIDE))
         for checker in _CHECKS:
             checker.check(self._history)
-        await self._broker.stop()
-        for problem in check_folder(self._disk.mount()).problems:
-            if (
-                _TORN not in problem or not self._power_was_cut
-            ):  # what a power cut tears stays and is said (ADR 16)
-                self._history.violate(f"check: {problem}")
+        await self._lives.stop_soundly()
 
     async def _until(self, is_true: Callable[[], Awaitable[bool]]) -> None:
         while not await is_true():  # noqa: ASYNC110 - only the broker knows, and it does not call

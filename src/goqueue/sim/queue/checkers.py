@@ -53,6 +53,37 @@ class NeverAfterAck:
                     )
 
 
+class NeverTooMany:
+    """Nobody is given more than it may hold at once, counted without what it may have given up or lost in time."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+
+    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+        by_member: dict[tuple[str, str], list[Delivery]] = {}
+        for one in history.deliveries:
+            # Who is sent elsewhere, or whose records are deleted, holds nothing any more.
+            if one.group in history.groups and one.place.topic not in history.fading:
+                by_member.setdefault((one.group, one.member), []).append(one)
+        for (group, member), deliveries in by_member.items():
+            for one in deliveries:
+                held = {
+                    before.place
+                    for before in deliveries
+                    if before.answered_s <= one.answered_s
+                    and self._is_held(history, clock, before, one.answered_s)
+                }
+                if len(held) > self._count_max:
+                    history.violate(f"{member} of {group} held {len(held)} records at once")
+
+    def _is_held(self, history: QueueHistory, clock: JumpingClock, one: Delivery, at_s: float) -> bool:
+        if clock.latest_ms(one.sent_s, at_s) >= one.deadline_ms or _may_have_left(history, one, at_s):
+            return False
+        return not any(what.sent_s <= at_s for what in one.asked) and not history.damage.is_doubted(
+            one.group, one.place
+        )
+
+
 class ReceiptsCountOnce:
     """Of all that is said about one delivery only one thing ends it; an ack of an older delivery is refused."""
 
@@ -115,6 +146,8 @@ class DeliveredIsStored:
     def check(self, history: QueueHistory, clock: JumpingClock) -> None:
         for one in history.deliveries:
             final = history.final.get(one.place)
+            if one.value in history.damage.values or (final is None and one.place.topic in history.fading):
+                continue
             if final is None:
                 history.violate(
                     f"{one.place} was given to {one.group} as {one.value!r} and is not in the log"
@@ -141,10 +174,12 @@ class StoredOnce:
                 history.violate(f"{sent.value} is {count} times in {sent.topic}")
             elif count and (sent.cancel is Fate.DONE or sent.fate is Fate.REFUSED):
                 history.violate(f"{sent.value} is in {sent.topic} though it was cancelled or refused")
-            elif not count and self._must_be_there(sent):
+            elif not count and self._must_be_there(history, sent):
                 history.violate(f"{sent.value} is not in {sent.topic}; it was acknowledged")
 
-    def _must_be_there(self, sent: Sent) -> bool:
+    def _must_be_there(self, history: QueueHistory, sent: Sent) -> bool:
+        if sent.topic in history.fading or sent.value in history.damage.values:
+            return False
         return sent.fate is Fate.DONE and sent.is_durable and sent.cancel in (None, Fate.REFUSED)
 
 
@@ -157,12 +192,17 @@ class CommittedNeverGoesBack:
             part = (one.group, one.era, one.topic, one.partition)
             facts.setdefault(part, []).append((one.sent_s, one.answered_s, one.offset))
         for part, seen in facts.items():
+            group, _, topic, partition = part
+            if (group, topic, partition) in history.damage.touched:
+                continue
             for _, answered_s, offset in seen:
                 later = [after for sent_s, _, after in seen if sent_s >= answered_s]
                 if later and min(later) < offset:
                     history.violate(f"the committed offset of {part} went from {offset} to {min(later)}")
         for delivery in history.deliveries:
             group, era, place = delivery.record
+            if history.damage.is_doubted(group, place):
+                continue
             for _, answered_s, offset in facts.get((group, era, place.topic, place.partition), []):
                 if answered_s <= delivery.sent_s and place.offset < offset:
                     history.violate(f"{place} was given to {group}, which had committed {offset}")
@@ -184,7 +224,8 @@ class KeyOrder:
     def _by_key(self, history: QueueHistory) -> dict[tuple[str, str, int, str], list[Delivery]]:
         found: dict[tuple[str, str, int, str], list[Delivery]] = {}
         for one in history.deliveries:
-            if one.place.topic == self._topic and one.key is not None:
+            is_doubted = history.damage.is_doubted(one.group, one.place)
+            if one.place.topic == self._topic and one.key is not None and not is_doubted:
                 found.setdefault((one.group, one.era, one.place.partition, one.key), []).append(one)
         return found
 
@@ -206,9 +247,10 @@ class KeyOrder:
             history.violate(f"{one.place} was given to {key} while {before[0].place} was not finished")
 
 
-def queue_checkers(keyed_topic: str) -> tuple[QueueChecker, ...]:
+def queue_checkers(keyed_topic: str, in_flight_count_max: int) -> tuple[QueueChecker, ...]:
     return (
         NeverTwoHolders(),
+        NeverTooMany(in_flight_count_max),
         NeverAfterAck(),
         ReceiptsCountOnce(),
         NeverEarly(),
@@ -235,6 +277,10 @@ def _may_be_given_up(history: QueueHistory, one: Delivery, before_s: float) -> b
         return True
     if any(what.fate is not Fate.DONE for what in _asked(one, Action.EXTEND, before_s)):
         return True
+    return _may_have_left(history, one, before_s)
+
+
+def _may_have_left(history: QueueHistory, one: Delivery, before_s: float) -> bool:
     return any(
         (left.group, left.member) == (one.group, one.member) and left.sent_s <= before_s
         for left in history.left

@@ -26,5 +26,16 @@ class JumpingClock:
                 shown = max(shown, self._at(min(end_s, until_s), ahead_ms))
         return shown
 
+    def earliest_ms(self, start_s: float, end_s: float) -> int:
+        """The earliest time that it showed in between."""
+        shown = self._at(start_s, self._ahead_ms(start_s))
+        for since_s, ahead_ms in self._jumps:
+            if start_s <= since_s <= end_s:
+                shown = min(shown, self._at(since_s, ahead_ms))
+        return shown
+
+    def _ahead_ms(self, time_s: float) -> int:
+        return [ahead_ms for since_s, ahead_ms in self._jumps if since_s <= time_s][-1]
+
     def _at(self, time_s: float, ahead_ms: int) -> int:
         return EPOCH_MS + int(time_s * 1_000) + ahead_ms

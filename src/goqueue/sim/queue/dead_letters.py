@@ -17,7 +17,7 @@ class DeadAtTheLimit:
         letters = letters_of(history)
         by_record = _by_group(history)
         for (group, place), found in letters.items():
-            if group not in history.groups:
+            if group not in history.groups or history.damage.is_doubted(group, place):
                 continue
             if len(found) > 1:
                 history.violate(f"{place} is {len(found)} times among the dead letters of {group}")
@@ -40,7 +40,7 @@ class DeadAtTheLimit:
         self, history: QueueHistory, group: str, place: Place, headers: dict[str, str], seen: list[Delivery]
     ) -> None:
         attempts = int(headers[ATTEMPTS])
-        if MISSING in headers:
+        if MISSING in headers and not self._may_be_gone(history, place, seen):
             history.violate(f"the dead letter of {place} has no body")
         if any(one.fate_of(Action.ACK) is Fate.DONE for one in seen):
             history.violate(f"{place} was acknowledged by {group} and is a dead letter")
@@ -54,6 +54,14 @@ class DeadAtTheLimit:
         if seen and attempts < seen[-1].count:
             history.violate(f"{place} died in {group} after {attempts} deliveries and had {seen[-1].count}")
 
+    def _may_be_gone(self, history: QueueHistory, place: Place, seen: list[Delivery]) -> bool:
+        is_damaged = place not in history.final and bool(history.damage.values)
+        return (
+            place.topic in history.fading
+            or is_damaged
+            or any(one.value in history.damage.values for one in seen)
+        )
+
 
 class Conservation:
     """At the end every record of a topic is finished in each of its groups: acknowledged or dead, not both, and not
@@ -61,11 +69,15 @@ class Conservation:
 
     def check(self, history: QueueHistory, clock: JumpingClock) -> None:
         letters = letters_of(history)
-        by_record = _by_group(history)
+        by_record: dict[tuple[str, Place], list[Delivery]] = {}
+        for one in history.deliveries:  # damage is no excuse
+            by_record.setdefault((one.group, one.place), []).append(one)
         for group, topics in history.groups.items():
             for place in history.final:
                 if place.topic not in topics or (group, place) in letters:
                     continue
+                if place.offset < history.deleted.get((place.topic, place.partition), 0):
+                    continue  # it was gone, and came back with a power cut
                 seen = by_record.get((group, place), [])
                 fates = {one.fate_of(Action.ACK) for one in seen}
                 if not fates & {Fate.DONE, Fate.UNKNOWN}:

@@ -57,6 +57,14 @@ class Asked:
     deadline_ms: int | None = None  # a new one that was asked for
 
 
+class Told(NamedTuple):
+    """What the broker says to it."""
+
+    committed_offset: int | None = None
+    is_dead: bool = False
+    deadline_ms: int | None = None
+
+
 @dataclass(slots=True)
 class Delivery:
     group: str
@@ -119,6 +127,20 @@ class FinalRecord(NamedTuple):
 
 
 @dataclass(slots=True)
+class Damage:
+    """What turned bits have hit."""
+
+    doubted: set[tuple[str, Place]] = field(default_factory=set)  # by group: its ledger may have forgotten
+    touched: set[tuple[str, str, int]] = field(default_factory=set)  # groups with such records in a partition
+    lost_places: set[tuple[str, str, int]] = field(default_factory=set)  # where a group was, or had begun
+    values: set[str] = field(default_factory=set)  # of messages that may be gone from their topic
+
+    def is_doubted(self, group: str, place: Place) -> bool:
+        part = (group, place.topic, place.partition)
+        return (group, place) in self.doubted or part in self.lost_places
+
+
+@dataclass(slots=True)
 class QueueHistory:
     sent: dict[str, Sent] = field(default_factory=dict)
     deliveries: list[Delivery] = field(default_factory=list)
@@ -128,6 +150,9 @@ class QueueHistory:
     final: dict[Place, FinalRecord] = field(default_factory=dict)  # everything in every topic at the end
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the topics that each reads to the end
     retries_max: int = 0
+    fading: set[str] = field(default_factory=set)  # topics that retention or compaction takes records from
+    deleted: dict[tuple[str, int], int] = field(default_factory=dict)  # to where somebody asked for it
+    damage: Damage = field(default_factory=Damage)
     violations: list[str] = field(default_factory=list)
 
     def violate(self, what: str) -> None:
@@ -135,10 +160,12 @@ class QueueHistory:
             self.violations.append(what)
 
     def by_record(self) -> dict[tuple[str, str, Place], list[Delivery]]:
-        """The deliveries of each record to each group, in the order of their counts."""
+        """The deliveries of each record to each group, in the order of their counts; without those that damage has
+        touched."""
         found: dict[tuple[str, str, Place], list[Delivery]] = {}
         for one in self.deliveries:
-            found.setdefault(one.record, []).append(one)
+            if not self.damage.is_doubted(one.group, one.place):
+                found.setdefault(one.record, []).append(one)
         for deliveries in found.values():
             deliveries.sort(key=lambda one: one.count)
         return found

@@ -10,6 +10,7 @@ from goqueue.model.priority import LANE_COUNT, STARVATION_MS_MAX, WEIGHTS
 from goqueue.sim.queue.history import Delivery, Fate, Sent
 from goqueue.sim.queue.members import SimMember
 from goqueue.sim.queue.publishers import SimPublisher
+from goqueue.sim.queue.receipt_way import ReceiptWay
 from goqueue.sim.queue.world import World
 
 LANES = "lanes"
@@ -27,7 +28,7 @@ class LaneReading:
         self._world = world
         self._rng = Random(world.rng.getrandbits(64))
         self._is_slow = self._rng.random() < 0.5
-        self._member = SimMember(world, _GROUP, "lanes0", [(LANES, 0)])
+        self._member = SimMember(world, _GROUP, "lanes0", ReceiptWay(world, _GROUP, [(LANES, 0)]))
 
     async def run(self) -> None:
         await self._publish()

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
+from goqueue.core.dead_letter import MISSING
 from goqueue.model.errors import DataCorrupt, GoQueueError
 from goqueue.node.dead_letters.redrive import RedriveRequest
 from goqueue.node.dead_letters.topics import SUFFIX
@@ -62,7 +63,12 @@ class Redriving:
 
     async def _differences(self, node: Node) -> list[str]:
         final = self._world.history.final
-        dead = Counter(record.value for place, record in final.items() if place.topic == self._dead_topic)
+        dead = Counter(
+            record.value
+            for place, record in final.items()
+            if place.topic == self._dead_topic
+            and MISSING not in record.headers  # that one has nothing to send
+        )
         back: Counter[str] = Counter()
         for part, start in self._ends.items():
             back.update(await self._values(node, part, start))

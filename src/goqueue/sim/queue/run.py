@@ -1,10 +1,11 @@
-"""The queue workload: publishers with keys, priorities and delays, and groups of members that finish, fail, stall and die,
-while the broker is killed, loses power, meets a failing, full or slow disk and has its clock set; then it heals, everything
-is finished, and the whole history is checked.
+"""The queue workload: publishers with priorities, keys and delays, and groups of members that finish, fail, stall and die,
+while the broker is killed, loses power, meets a failing, full or slow disk, has its clock set and bits of its logs turned;
+then it heals, everything is finished, and the whole history is checked.
 
-Two groups share `jobs`, which has priorities and delays, with a third that is sent to and fro; another reads `steps`, which
-keeps the order of keys. At the end a group that has seen nothing yet reads `lanes`, where every lane is full, and the dead
-letters are sent back while the broker dies once more.
+Two groups share `jobs`, which has priorities and delays, with a share group and one that is sent to and fro and deleted;
+another reads `steps`, which keeps the order of keys; another `fading`, where records are deleted and compacted away. At
+the end a group that has seen nothing yet reads `lanes`, where every lane is full, and the dead letters are sent back
+while the broker dies once more.
 """
 
 from __future__ import annotations
@@ -13,39 +14,41 @@ import asyncio
 from random import Random
 from unittest.mock import patch
 
-from goqueue.log.check import check_folder
 from goqueue.model.errors import DataCorrupt, GoQueueError
 from goqueue.node.dead_letters.topics import SUFFIX
 from goqueue.node.node import Node
 from goqueue.node.queue import ledger
 from goqueue.node.queue.ledgers import Place as Part
 from goqueue.node.requests import ReadQuery
-from goqueue.sim.broker import SimBroker
-from goqueue.sim.disk import SimDisk
-from goqueue.sim.faults import inject
+from goqueue.sim.broker import IN_FLIGHT_COUNT_MAX
 from goqueue.sim.http import NoAnswer
-from goqueue.sim.ids import SimIds
+from goqueue.sim.lives import Lives
 from goqueue.sim.loop import SimLoop, run
 from goqueue.sim.outcome import Outcome
 from goqueue.sim.queue.checkers import queue_checkers
 from goqueue.sim.queue.clock import JumpingClock
+from goqueue.sim.queue.damage import Flipping
 from goqueue.sim.queue.dead_letters import Conservation, DeadAtTheLimit
 from goqueue.sim.queue.history import FinalRecord, Place, QueueHistory
 from goqueue.sim.queue.lanes import LANES, LaneReading
+from goqueue.sim.queue.meddling import Meddling
 from goqueue.sim.queue.members import SimMember
 from goqueue.sim.queue.publishers import SimPublisher
+from goqueue.sim.queue.receipt_way import ReceiptWay
 from goqueue.sim.queue.redriving import Redriving
+from goqueue.sim.queue.share_way import VISIBILITY_MS, ShareWay
 from goqueue.sim.queue.world import World
 
-JOBS, STEPS = "jobs", "steps"
-GROUPS = {"alpha": JOBS, "beta": JOBS, "ordered": STEPS}
+JOBS, STEPS, FADING = "jobs", "steps", "fading"
+SHARERS = "sharers"
+GROUPS = {"alpha": JOBS, "beta": JOBS, SHARERS: JOBS, "ordered": STEPS, "faders": FADING}
 WANDERERS = "wanderers"  # a group that is sent to and fro
 RETRIES_MAX = 3
 _FINISH_TIMEOUT_S = 400.0
-_START_COUNT_MAX = 10
 _LOOK_S = 0.5
-_TORN = ("the checksum does not match", "magic is 0")  # the second where the tear goes through a header
-_CHECKS = (*queue_checkers(STEPS), DeadAtTheLimit(), Conservation())
+_FLIP_RATE = 0.25  # of lives after which a bit turns
+_FLIPPED = (f"__ledger.{JOBS}", f"__ledger.{JOBS}", f"__ledger.{STEPS}", f"__ledger.{FADING}", JOBS, STEPS)
+_CHECKS = (*queue_checkers(STEPS, IN_FLIGHT_COUNT_MAX), DeadAtTheLimit(), Conservation())
 
 
 def run_queue_seed(seed: int) -> Outcome:
@@ -62,14 +65,17 @@ class _Run:
         self._loop = loop
         self._seed = seed
         self._rng = Random(f"queue-{seed}")
-        self._disk = SimDisk(self._child(), stall=loop.stall)
         self._clock = JumpingClock(loop)
-        self._broker = SimBroker(loop, self._disk, SimIds(self._child()), self._clock)
-        self._history = QueueHistory(retries_max=RETRIES_MAX)
-        self._world = World(loop, self._broker, self._clock, self._history, self._child())
-        self._partition_counts = {JOBS: self._rng.randint(1, 3), STEPS: self._rng.randint(1, 2), LANES: 1}
-        self._lives: list[str] = []
-        self._power_was_cut = False
+        self._history = QueueHistory(retries_max=RETRIES_MAX, fading={FADING})
+        self._lives = Lives(loop, self._rng, self._history.violate, clock=self._clock)
+        self._flipping = Flipping(self._lives.disk, self._history, self._child())
+        self._world = World(loop, self._lives.broker, self._clock, self._history, self._child())
+        self._partition_counts = {
+            JOBS: self._rng.randint(1, 3),
+            STEPS: self._rng.randint(1, 2),
+            FADING: 1,
+            LANES: 1,
+        }
 
     def _child(self) -> Random:
         return Random(self._rng.getrandbits(64))
@@ -84,10 +90,10 @@ class _Run:
     async def run(self) -> Outcome:
         await self._begin()
         publishers, members = self._start_publishers(), self._start_members()
-        meddling = [asyncio.create_task(self._set_clock()), asyncio.create_task(self._seek())]
+        meddling = self._start_meddling()
         for _ in range(self._rng.randint(1, 4)):
             if not self._history.violations:
-                await self._live()
+                await self._lives.live(self._flip)
         for task in meddling:
             task.cancel()
         if not self._history.violations:
@@ -96,16 +102,14 @@ class _Run:
         for task in clients:
             task.cancel()
         await asyncio.gather(*clients, return_exceptions=True)
-        await self._broker.crash(power_cut=False)
-        for problem in self._broker.problems:
-            self._history.violate(problem)
+        await self._lives.finish()
         history = self._history
         return Outcome(
             self._seed,
             history.violations,
             len(history.sent),
             len(history.deliveries),
-            self._lives,
+            self._lives.names,
             self._loop.time(),
             "queue",
         )
@@ -114,9 +118,9 @@ class _Run:
 
     def _start_publishers(self) -> list[asyncio.Task[None]]:
         tasks = []
-        for number in range(self._rng.randint(2, 4)):
-            topic = (JOBS, STEPS)[number % 2]
-            publisher = SimPublisher(self._world, f"p{number}", topic, is_keyed=topic == STEPS)
+        for number in range(self._rng.randint(3, 4)):
+            topic = (JOBS, STEPS, FADING, JOBS)[number]
+            publisher = SimPublisher(self._world, f"p{number}", topic, is_keyed=topic != JOBS)
             tasks.append(asyncio.create_task(publisher.run(self._rng.randint(10, 30))))
         return tasks
 
@@ -125,16 +129,25 @@ class _Run:
         self._history.groups = {group: (topic,) for group, topic in GROUPS.items()}
         for group, topic in self._all_groups.items():
             for number in range(self._rng.randint(1, 3)):
-                member = SimMember(self._world, group, f"{group}{number}", self._parts(topic))
+                kind = ShareWay if group == SHARERS else ReceiptWay
+                way = kind(self._world, group, self._parts(topic))
+                member = SimMember(self._world, group, f"{group}{number}", way)
                 tasks.append(asyncio.create_task(member.run()))
         return tasks
+
+    def _start_meddling(self) -> list[asyncio.Task[None]]:
+        meddling = Meddling(self._world)
+        return [
+            asyncio.create_task(meddling.set_clock()),
+            asyncio.create_task(meddling.send_to_and_fro(WANDERERS, self._parts(JOBS))),
+            asyncio.create_task(meddling.delete_records(self._parts(FADING))),
+        ]
 
     # ---------------------------------------------------------------- what happens
 
     async def _begin(self) -> None:
         """The first start and the topics, without faults."""
-        if not await self._broker.start():
-            raise AssertionError("the broker did not start on an empty disk")
+        await self._lives.begin()
         self._world.is_calm = True
         for topic, count in self._partition_counts.items():
             overrides = {
@@ -142,58 +155,22 @@ class _Run:
                 "max.retries": str(RETRIES_MAX),
                 "retry.backoff.ms": str(self._rng.choice((100, 1_000))),
                 "ordering": "key" if topic == STEPS else "none",
+                "visibility.ms": str(VISIBILITY_MS),
+                "cleanup.policy": "compact,delete" if topic == FADING else "delete",
+                "min.cleanable.dirty.ratio": "0.1",
             }
             await self._world.call(
                 lambda node, topic=topic, count=count, overrides=overrides: node.topics.create(  # type: ignore[misc]  # bound now
                     topic, partition_count=count, overrides=overrides
                 )
             )
+        await self._world.call(
+            lambda node: node.groups.configure(SHARERS, {"share.auto.offset.reset": "earliest"})
+        )
         self._world.is_calm = False
 
-    async def _set_clock(self) -> None:
-        while True:
-            await asyncio.sleep(self._rng.expovariate(0.15))
-            by_ms = self._rng.choice((-8_000, -700, 700, 4_000, 20_000))
-            self._clock.jump(by_ms)
-
-    async def _seek(self) -> None:
-        while True:
-            await asyncio.sleep(self._rng.expovariate(0.3))
-            topic, index = self._rng.choice(self._parts(JOBS))
-            try:
-                await self._world.call(
-                    lambda node, topic=topic, index=index: self._send_elsewhere(node, topic, index)  # type: ignore[misc]  # bound now
-                )
-            except (NoAnswer, GoQueueError):
-                pass
-
-    async def _send_elsewhere(self, node: Node, topic: str, index: int) -> None:
-        end = node.topics.partition(topic, index).latest
-        await node.queue.seek(WANDERERS, topic, index, self._rng.randint(0, end))
-
-    async def _live(self) -> None:
-        """Some traffic under some fault, an end of some kind, and the next start."""
-        fault = inject(self._disk, self._rng)
-        is_up = await self._broker.survives(self._rng.uniform(2.0, 9.0))
-        self._lives.append(f"{fault}/{await self._end(is_up=is_up)}")
-        await self._restart()
-
-    async def _end(self, *, is_up: bool) -> str:
-        how = self._rng.choice(("kill", "power", "power", "clean")) if is_up else "cut"
-        if how == "clean" and not await self._broker.stop():
-            how = "cut"
-        self._power_was_cut = self._power_was_cut or how in ("cut", "power")
-        await self._broker.crash(power_cut=how == "power")
-        return how
-
-    async def _restart(self) -> None:
-        """Faults that have not struck yet may strike recovery; then the disk is calm."""
-        for _ in range(_START_COUNT_MAX):
-            if await self._broker.start():
-                self._disk.calm()
-                return
-            self._power_was_cut = True
-        self._history.violate("the broker does not start any more")
+    def _flip(self) -> str:
+        return self._flipping.flip(self._rng.choice(_FLIPPED)) if self._rng.random() < _FLIP_RATE else ""
 
     async def _heal(self, publishers: list[asyncio.Task[None]], members: list[asyncio.Task[None]]) -> None:
         """No more faults: everybody gets through, everything is finished, and the folder is sound after a clean stop."""
@@ -213,11 +190,7 @@ class _Run:
         for checker in _CHECKS:
             checker.check(self._history, self._clock)
         await self._redrive()
-        await self._broker.stop()
-        for problem in check_folder(self._disk.mount()).problems:
-            # What a power cut tears stays and is said (ADR 16).
-            if not self._power_was_cut or not any(torn in problem for torn in _TORN):
-                self._history.violate(f"check: {problem}")
+        await self._lives.stop_soundly(self._flipping.is_known)
 
     async def _redrive(self) -> None:
         """The broker dies in the middle of it; each dead letter goes back once all the same."""
@@ -226,10 +199,10 @@ class _Run:
             return
         first = asyncio.create_task(redriving.run())
         await asyncio.sleep(self._rng.choice((0.001, 0.01, 0.05, 0.5)))
-        self._lives.append(f"redrive/{await self._end(is_up=True)}")
+        self._lives.names.append(f"redrive/{await self._lives.end(is_up=True)}")
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
-        await self._restart()
+        await self._lives.restart()
         try:
             async with asyncio.timeout(_FINISH_TIMEOUT_S):
                 await redriving.finish()
@@ -269,7 +242,12 @@ class _Run:
             return repr(error)
 
     async def _stats(self, node: Node) -> str:
-        return f"{node.queue.stats()}, {node.scheduler.stats()}"
+        behind = [
+            one
+            for one in node.queue.stats()
+            if one.in_flight_count or one.waiting_count or one.committed_offset < one.end_offset
+        ]
+        return f"{behind}, {[one for one in node.scheduler.stats() if one.pending_count]}"
 
     async def _read_everything(self, node: Node) -> None:
         parts = [part for topic in self._partition_counts for part in self._parts(topic)]
@@ -286,7 +264,7 @@ class _Run:
         ]
 
     async def _read(self, node: Node, topic: str, index: int) -> None:
-        offset = 0
+        offset = node.topics.partition(topic, index).earliest
         while True:
             try:
                 page = await node.reader.read(topic, index, ReadQuery(offset=offset, limit=1_000))

@@ -22,7 +22,6 @@ from goqueue.core.lease.decisions import (
     trim,
 )
 from goqueue.core.lease.events import Leased, Moving, Postponed, Sought, decode, encode, offsets_of, runs_of
-from goqueue.core.lease.ledger import Ledger
 from goqueue.core.lease.policy import LeasePolicy
 from goqueue.core.lease.window import NO_KEY
 from goqueue.model.errors import InvariantViolation, LimitExceeded, MessageSettled, ReceiptNotFound
@@ -266,23 +265,6 @@ def test_event_of_a_group_that_was_deleted_meanwhile_is_void() -> None:
 
 
 class TestLostEvents:
-    def test_what_follows_a_hole_does_not_count_until_the_next_snapshot(self) -> None:
-        """The lease of the first three is lost: without it, the next would leave them behind its cursor for good."""
-        bench = bench_with(10)
-        bench.lease(3)
-        opened, lost = bench.log
-        bench.lease(3)
-        ledger = Ledger()
-        ledger.apply(decode(opened))
-        ledger.interrupt()
-        ledger.apply(decode(bench.log[2]))
-        assert ledger.windows[1].cursors == (0,) * 5
-        for part in ledger.snapshot():
-            ledger.apply(part)
-        assert not ledger.is_interrupted
-        ledger.apply(decode(lost))
-        assert sorted(ledger.windows[1].entries) == [0, 1, 2]
-
     def test_snapshot_without_one_of_its_parts_does_not_count(self) -> None:
         bench = bench_with(10)
         bench.lease(3)
@@ -292,11 +274,12 @@ class TestLostEvents:
             before = facts(ledger, bench.now_ms)
             for part in parts[:lost]:
                 ledger.apply(part)
-            ledger.interrupt()
+            ledger.interrupt(1)
             for part in parts[lost + 1 :]:
                 ledger.apply(part)
             assert facts(ledger, bench.now_ms) == before
-            assert ledger.is_interrupted
+            assert ledger.damage is not None
+            assert ledger.damage.doubts() == []
 
     def test_move_that_is_not_done_is_in_the_snapshot(self) -> None:
         bench = bench_with(1, LeasePolicy(retry_count_max=0, dead_letters=DEAD_LETTERS))

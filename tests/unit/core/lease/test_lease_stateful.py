@@ -350,19 +350,19 @@ class Leases(RuleBasedStateMachine):
 
     @rule(pick=_PICK)
     def lose_part_of_a_snapshot(self, pick: int) -> None:
-        """A power cut: a part in the middle is missing, so nothing behind it counts until there is a whole one."""
+        """Damage, or a power cut: a part in the middle is missing, so the rest of it counts for nothing."""
         self._catch_up()
         parts = list(self.bench.ledger.snapshot())
         lost = pick % len(parts)
         for index, part in enumerate(parts):
             if index == lost:
-                self.replica.interrupt()
+                self.replica.interrupt(1)
             else:
                 self.replica.apply(through_the_log(part))
-        assert self.replica.is_interrupted
+        assert self.replica.damage is not None
         for part in self.replica.snapshot():  # as a start does then
             self.replica.apply(through_the_log(part))
-        assert not self.replica.is_interrupted
+        assert self.replica.damage is None
 
     @rule()
     def restart(self) -> None:
