@@ -143,7 +143,7 @@ def lease(
             count_max=ENTRY_COUNT_MAX,
         )
     if not picking.given and not picking.held:
-        return Decision([])
+        return Decision([], _passed_by(window, picking.cursors()))
     event = Leased(
         window.number,
         ledger.serial + 1,
@@ -156,6 +156,12 @@ def lease(
         picking.held,
     )
     return Decision(picking.given, [event])
+
+
+def _passed_by(window: Window, cursors: tuple[int, ...]) -> list[Change]:
+    """There was nothing for the group in what was looked at: that is finished, too. It is worth an event only if the group's
+    committed offset may move by it."""
+    return [Settled(window.number, [], cursors)] if min(cursors) > min(window.cursors) else []
 
 
 class _Picking:

@@ -12,9 +12,11 @@ from tests.support.leases import DEAD_LETTERS, POLICY, VISIBILITY_MS, Bench, cla
 from goqueue.core.lease import decisions
 from goqueue.core.lease.decisions import (
     Claim,
+    Fresh,
     Nacked,
     close_group,
     extend,
+    lease,
     let_go,
     release,
     settle,
@@ -25,7 +27,7 @@ from goqueue.core.lease.events import Leased, Moving, Postponed, Sought, decode,
 from goqueue.core.lease.policy import LeasePolicy
 from goqueue.core.lease.window import NO_KEY
 from goqueue.model.errors import InvariantViolation, LimitExceeded, MessageSettled, ReceiptNotFound
-from goqueue.model.priority import Priority
+from goqueue.model.priority import LANE_COUNT, Priority
 
 IN_ORDER = LeasePolicy(dead_letters=DEAD_LETTERS, keeps_key_order=True)
 
@@ -58,6 +60,26 @@ def test_runs_hold_the_same_offsets(found: set[int]) -> None:
     runs = runs_of(sorted(found))
     assert list(offsets_of(runs)) == sorted(found)
     assert all(one.start + one.length < other.start for one, other in pairwise(runs))
+
+
+def test_what_held_nothing_for_the_group_is_finished_by_a_poll_in_vain_and_once() -> None:
+    """Markers of transactions, say, or what a lane was not looked at for when its last record died."""
+    bench = bench_with(3)
+    aborted = tuple(Fresh([], 3) for _ in range(LANE_COUNT))
+    for committed_offset in (3, 3):
+        decision = lease(
+            bench.ledger,
+            bench.window(),
+            "m",
+            aborted,
+            limit=10,
+            visibility_ms=1_000,
+            now_ms=bench.now_ms,
+            policy=bench.policy,
+        )
+        assert bench.write(decision) == []
+        assert bench.window().committed_offset == committed_offset
+    assert len(bench.log) == 2  # the group's opening, and that
 
 
 def test_backoff_doubles_from_one_second_to_a_minute() -> None:
