@@ -10,7 +10,7 @@ from goqueue.core.lease.decisions import Claim, Decision, Fresh, Given, Offer, l
 from goqueue.core.lease.events import Change, Event, Target, decode, encode
 from goqueue.core.lease.ledger import Ledger
 from goqueue.core.lease.policy import LeasePolicy
-from goqueue.core.lease.window import NO_KEY, Window
+from goqueue.core.lease.window import NO_KEY, UNKNOWN_KEY, Window
 from goqueue.model.priority import LANE_COUNT, NORMAL
 
 R = TypeVar("R")
@@ -131,3 +131,24 @@ def _window_facts(window: Window, now_ms: int) -> dict[str, object]:
         "ready": [window.ready(lane, now_ms, 1_000) for lane in range(LANE_COUNT)],
         "expired": window.expired(now_ms, 1_000),
     }
+
+
+def check_counts(window: Window) -> None:
+    """What is kept beside the entries, so that nobody has to go over all of them, says the same as they do."""
+    left: dict[int, list[int]] = {}
+    held: dict[str, list[int]] = {}
+    for offset, entry in sorted(window.entries.items()):
+        if entry.is_leased:
+            left.setdefault(entry.serial, []).append(offset)
+            held.setdefault(entry.member, []).append(offset)
+    leases = window._leases
+    assert {serial: lease.left_count for serial, lease in leases._leases.items()} == {
+        serial: len(offsets) for serial, offsets in left.items()
+    }
+    assert {serial: sorted(window._left_of(serial)) for serial in leases._leases} == left
+    assert len(leases._deadlines) == len(left)
+    assert set(held) <= set(leases._serials)
+    for member in leases._serials:
+        assert window.held_by(member) == held.get(member, [])
+    assert set(window._lowest) >= set(window.entries)
+    assert window.unknown_key_count == sum(entry.key == UNKNOWN_KEY for entry in window.entries.values())

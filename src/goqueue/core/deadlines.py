@@ -1,11 +1,14 @@
 """Deadlines by key. Moving one later, as every heartbeat does, costs a dict write: the heap is put right only at its
-top, when somebody looks there. It holds about one entry per key, however often a deadline moves."""
+top, when somebody looks there. It holds about one entry per key, however often a deadline moves, and is made anew when
+most of it is void."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+_VOID_COUNT_MAX: Final = 64  # of entries beyond two per key
 
 K = TypeVar("K")  # keys must have an order: it decides between two that are due at once
 
@@ -27,6 +30,7 @@ class Deadlines(Generic[K]):
         queued_ms = self._queued_ms.get(key)
         if queued_ms is None or at_ms < queued_ms:
             self._queue(key, at_ms)
+            self._shrink()
 
     def set_if_earlier(self, key: K, at_ms: int) -> None:
         before = self._at_ms.get(key)
@@ -34,7 +38,8 @@ class Deadlines(Generic[K]):
             self.set(key, at_ms)
 
     def cancel(self, key: K) -> None:
-        self._at_ms.pop(key, None)
+        if self._at_ms.pop(key, None) is not None:
+            self._shrink()
 
     def clear(self) -> None:
         self._at_ms.clear()
@@ -44,9 +49,7 @@ class Deadlines(Generic[K]):
     def shift(self, moves: Callable[[K], bool], by_ms: int) -> None:
         """Move all of which `moves` is true."""
         self._at_ms = {key: at_ms + by_ms * moves(key) for key, at_ms in self._at_ms.items()}
-        self._queued_ms = dict(self._at_ms)
-        self._heap = [(at_ms, key) for key, at_ms in self._at_ms.items()]
-        heapify(self._heap)
+        self._build()
 
     def next_ms(self) -> int | None:
         self._settle_top()
@@ -78,6 +81,15 @@ class Deadlines(Generic[K]):
                 if at_ms is not None:
                     self._queue(key, at_ms)
             heappop(self._heap)
+
+    def _shrink(self) -> None:
+        if len(self._heap) > 2 * len(self._at_ms) + _VOID_COUNT_MAX:
+            self._build()
+
+    def _build(self) -> None:
+        self._queued_ms = dict(self._at_ms)
+        self._heap = [(at_ms, key) for key, at_ms in self._at_ms.items()]
+        heapify(self._heap)
 
     def _queue(self, key: K, at_ms: int) -> None:
         self._queued_ms[key] = at_ms

@@ -140,7 +140,8 @@ class Node:
             mover.wake,
         )
         self.topics.when_deleted(queue.topic_deleted)
-        self.groups.when_group_deleted(queue.forget)
+        self.groups.when_group_deleted(queue.check_forget)
+        self.groups.when_group_gone(queue.forget)
         share = Share(queue, ledgers, table, guard, metrics, clock, policies, self.groups, self._spawn)
         self.groups.when_member_left(share.member_left)
         return queue, share, ShareOffsets(queue, ledgers, table, guard, self.groups)

@@ -53,6 +53,7 @@ class ShardTimer(Generic[S]):
                 elif next_ms is None or at_ms < next_ms:
                     next_ms = at_ms
             if was_due:
+                await asyncio.sleep(0)  # more may be due than one tick does, and others want their turn, too
                 continue
             self._sleeps_until_ms = next_ms
             try:

@@ -63,6 +63,24 @@ def test_moving_a_deadline_later_does_not_make_the_heap_grow() -> None:
     assert deadlines.next_ms() == 9_999
 
 
+def test_cancelled_deadlines_leave_nothing_behind() -> None:
+    deadlines = Deadlines[int]()
+    deadlines.set(0, 1)
+    for key in range(1, 10_000):
+        deadlines.set(key, 100 + key)
+        deadlines.cancel(key)
+    assert len(deadlines._heap) == len(deadlines._queued_ms) < 100
+    assert deadlines.due(20_000, 10) == [0]
+
+
+def test_a_deadline_that_moves_earlier_and_earlier_does_not_make_the_heap_grow() -> None:
+    deadlines = Deadlines[str]()
+    for at_ms in range(10_000, 0, -1):
+        deadlines.set("a", at_ms)
+    assert len(deadlines._heap) < 100
+    assert deadlines.next_ms() == 1
+
+
 def test_due_keys_stay_until_somebody_deals_with_them() -> None:
     deadlines = Deadlines[str]()
     for key, at_ms in (("late", 30), ("soon", 10), ("next", 20)):

@@ -51,3 +51,35 @@ def test_a_group_that_begins_at_the_end_is_not_behind_it_after_a_power_cut(
         await world.live(second)
 
     simulate(main, seed=seed)
+
+
+def test_what_comes_in_the_place_of_a_lost_end_is_given_as_new() -> None:
+    """A log whose last batch is damaged is cut there like a torn one. The group had read it."""
+    path = "logs/orders/0/00000000000000000000.log"
+
+    async def main(world: World) -> None:
+        async def read(node: Node) -> int:
+            await create(node)
+            await publish(node, b"kept")
+            size = len(world.device.snapshot()[path])
+            await publish(node, b"lost")
+            got = await node.queue.poll(Poll("g", "m", [PLACE], 10))
+            await node.queue.ack([one.receipt for one in got])
+            return size
+
+        async def nothing(node: Node) -> None:
+            assert node.queue.committed("g", *PLACE) == 1
+
+        async def go_on(node: Node) -> None:
+            found = await node.queue.poll(Poll("g", "other", [PLACE], 10))
+            assert [(one.record.value, one.deliveries) for one in found] == [(b"new", 1)]
+
+        size = await world.live(read, end=End.KILL)
+        file = world.device.mount().open(path)
+        file.truncate(size)
+        file.sync()
+        await world.live(nothing, end=End.POWER_CUT)
+        await world.live(lambda node: publish(node, b"new"), end=End.KILL)
+        await world.live(go_on)
+
+    simulate(main)

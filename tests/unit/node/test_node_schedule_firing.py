@@ -7,7 +7,18 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.support.delays import delayed, later
-from tests.support.nodes import Died, End, World, create, publish, read_all, read_values, simulate
+from tests.support.nodes import (
+    SLUGGISH,
+    Died,
+    End,
+    World,
+    counted,
+    create,
+    publish,
+    read_all,
+    read_values,
+    simulate,
+)
 
 from goqueue.core.producer import ProducerTable
 from goqueue.core.schedule.events import Fired
@@ -218,3 +229,28 @@ def test_fired_records_follow_the_settings_of_their_topic() -> None:
         assert len(sizes) >= 3
 
     simulate(lambda world: world.live(life))
+
+
+def test_a_message_on_its_way_into_the_topic_is_still_counted() -> None:
+    """Else it would be nowhere, for as long as the disk takes: nothing pending, and nothing in the topic."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node)
+            await later(node, b"v", 5)
+            world.loop.executor_latency = SLUGGISH
+            moments = set[tuple[int, float, int]]()
+            while not node.topics.partition("orders", 0).latest:
+                (stats,) = node.scheduler.stats()
+                pending = counted(node, "broker_delayed_pending_messages")
+                moments.add((stats.pending_count, pending, stats.fired_count))
+                await asyncio.sleep(0.05)
+            assert moments == {(1, 1.0, 0)}
+            await asyncio.sleep(10)
+            (stats,) = node.scheduler.stats()
+            assert (stats.pending_count, stats.fired_count) == (0, 1)
+            assert counted(node, "broker_delayed_pending_messages") == 0
+
+        await world.live(life)
+
+    simulate(main)

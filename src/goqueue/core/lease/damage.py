@@ -9,7 +9,7 @@ log knows, so whoever replays a ledger asks for `doubts`, looks them up, and end
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from goqueue.core.lease.events import (
     REDRIVE,
@@ -33,6 +33,8 @@ from goqueue.core.lease.events import (
 )
 from goqueue.core.lease.spans import Spans
 from goqueue.core.lease.window import NO_KEY, Window
+
+_RECORDS_PER_LEASE: Final = 1_000  # leases end as a whole, one or some at a time
 
 
 class Span(NamedTuple):
@@ -161,7 +163,7 @@ class Damage:
                 return Extended(event.group, event.serial, event.deadline_ms, runs_of(leased))
 
 
-def mended(window: Window, doubt: Doubt, found: Iterable[Met], serial: int, now_ms: int) -> Leased:
+def mended(window: Window, doubt: Doubt, found: Iterable[Met], serial: int, now_ms: int) -> list[Leased]:
     """What may have been leased in the hole counts as leased once, by nobody knows whom, until now: so it comes back as
     after any lease. Where a record before it has its key, it waits for that one."""
     given: list[Met] = []
@@ -175,17 +177,21 @@ def mended(window: Window, doubt: Doubt, found: Iterable[Met], serial: int, now_
             continue
         busy.add(met.key)
         given.append(met)
-    return Leased(
-        window.number,
-        serial,
-        "",
-        now_ms,
-        now_ms,
-        [Seen(met.offset, 1, met.lane, 1) for met in given],
-        window.cursors,
-        [met.key for met in given],
-        held,
-    )
+    parts = [given[at : at + _RECORDS_PER_LEASE] for at in range(0, len(given), _RECORDS_PER_LEASE)]
+    return [
+        Leased(
+            window.number,
+            serial + index,
+            "",
+            now_ms,
+            now_ms,
+            [Seen(met.offset, 1, met.lane, 1) for met in part],
+            window.cursors,
+            [met.key for met in part],
+            [] if index else held,
+        )
+        for index, part in enumerate(parts or [[]])
+    ]
 
 
 def spanned(doubts: Sequence[tuple[int, Doubt]]) -> tuple[int, int]:

@@ -3,7 +3,7 @@ are written and applied."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -38,7 +38,7 @@ from goqueue.model.priority import LANE_COUNT
 
 VISIBILITY_MS_MAX: Final = 12 * 3_600_000
 ENTRY_COUNT_MAX: Final = 1_050_000  # unfinished records of one group in one partition; about 300 bytes each
-LEASES_PER_TICK: Final = 1_000
+RECORDS_PER_TICK: Final = 10_000  # some milliseconds of work; others wait meanwhile
 _EXHAUSTED: Final = "retries exhausted"
 _REJECTED: Final = "rejected"
 _TIMED_OUT: Final = "the visibility timeout passed"
@@ -126,12 +126,17 @@ def lease(
     visibility_ms: int,
     now_ms: int,
     policy: LeasePolicy,
+    readable: Container[int] | None = None,
 ) -> Decision[list[Given]]:
-    """Up to `limit` records: those that have come back first, then new ones, as the lanes' turn is."""
+    """Up to `limit` records: those that have come back first, if they are readable, then new ones, as the lanes' turn is."""
+    window.keeps_key_order = policy.keeps_key_order
     is_full = len(window.entries) + limit > ENTRY_COUNT_MAX
-    if is_full:  # what has come back must go out all the same, or it would stay full
+    if is_full or not window.gives_new:  # what has come back must go out all the same, or it would stay so
         offer = tuple(Fresh((), cursor) for cursor in window.cursors)
-    picking = _Picking(window, offer, now_ms, limit, keeps_key_order=policy.keeps_key_order)
+    ready = [window.ready(lane, now_ms, limit) for lane in range(LANE_COUNT)]
+    if readable is not None:
+        ready = [[offset for offset in offsets if offset in readable] for offsets in ready]
+    picking = _Picking(window, offer, ready, keeps_key_order=policy.keeps_key_order)
     # The lanes pay at once: if the lease cannot be written, others had their turn, and nothing is lost.
     for lane, count in enumerate(ledger.lanes_of(window).take(picking.depths, limit, now_ms)):
         picking.take(lane, count)
@@ -168,11 +173,11 @@ class _Picking:
     """One turn: what is taken from each lane, and where that leaves its cursor."""
 
     def __init__(
-        self, window: Window, offer: Offer, now_ms: int, limit: int, *, keeps_key_order: bool
+        self, window: Window, offer: Offer, ready: Sequence[Sequence[int]], *, keeps_key_order: bool
     ) -> None:
         self._window = window
         self._offer = offer
-        self._ready = [window.ready(lane, now_ms, limit) for lane in range(LANE_COUNT)]
+        self._ready = ready  # what has come back, by lane
         self._keeps_key_order = keeps_key_order
         self._taken_counts = [0] * LANE_COUNT  # of what was offered
         self._busy: set[int] = set()  # keys of this turn
@@ -327,12 +332,8 @@ def reject(
 
 def let_go(ledger: Ledger, window: Window, member: str, *, policy: LeasePolicy, now_ms: int) -> Decision[int]:
     """A member leaves: what it holds may be given to others at once. How many records that is."""
-    held = [
-        offset
-        for offset, entry in sorted(window.entries.items())
-        if entry.is_leased and entry.member == member
-    ]
-    return Decision(len(held), _given_up(ledger, window, held, policy, now_ms, _LEFT))
+    held = window.held_by(member)
+    return Decision(len(held), _given_up(ledger, window, held, ledger.serial + 1, policy, now_ms, _LEFT))
 
 
 def extend(
@@ -367,14 +368,22 @@ def extend(
     for index, (deadline_ms, offsets) in enumerate(sorted(by_deadline.items())):
         runs = runs_of(sorted(set(offsets)))
         events.append(Extended(window.number, ledger.serial + 1 + index, deadline_ms, runs))
-    events += _given_up(ledger, window, sorted(given_up), policy, now_ms, "")
+    serial = ledger.serial + 1 + len(events)
+    events += _given_up(ledger, window, sorted(given_up), serial, policy, now_ms, "")
     return Decision(replies, events)
 
 
 def _given_up(
-    ledger: Ledger, window: Window, offsets: Sequence[int], policy: LeasePolicy, now_ms: int, reason: str
+    ledger: Ledger,
+    window: Window,
+    offsets: Sequence[int],
+    serial: int,
+    policy: LeasePolicy,
+    now_ms: int,
+    reason: str,
 ) -> list[Change]:
-    """Without backoff, but no more often than the policy allows: a delivery is a delivery, whoever ends it."""
+    """Without backoff, but no more often than the policy allows: a delivery is a delivery, whoever ends it. The lease of
+    what is dead and cannot be moved now is over, so that ticks try to."""
     items: list[tuple[int, int]] = []
     dead: dict[int, Entry] = {}
     for offset in offsets:
@@ -385,30 +394,48 @@ def _given_up(
             items.append((offset, now_ms))
     events: list[Change] = [Postponed(window.number, items, False, reason)] if items else []
     if dead and policy.dead_letters is not None:
-        events += Moves(ledger, now_ms, _EXHAUSTED).of_dead(window, dead, policy.dead_letters, reason)
+        moves, left = Moves(ledger, now_ms, _EXHAUSTED).of_some_dead(
+            window, dead, policy.dead_letters, reason
+        )
+        events += moves
+        if left:
+            events.append(Extended(window.number, serial, now_ms, runs_of(left)))
     return events
 
 
 def tick(ledger: Ledger, policy_of: PolicyOf, now_ms: int) -> Decision[None]:
-    """What is held too long comes back, or is dead."""
+    """What is held too long comes back, or is dead. Some of it: while more is due, the next tick is due as well."""
     events: list[Change] = []
     moves = Moves(ledger, now_ms, _EXHAUSTED)
-    for _, window in sorted(ledger.windows.items()):
-        policy = policy_of(window.group_id)
-        items: list[tuple[int, int]] = []
-        dead: dict[int, Entry] = {}
-        for offset in window.expired(now_ms, LEASES_PER_TICK):
-            entry = window.entries[offset]
-            if policy.is_exhausted(entry.deliveries):
-                dead[offset] = entry
-            else:
-                until_ms = max(entry.until_ms + policy.backoff_after(entry.deliveries), now_ms)
-                items.append((offset, until_ms))
-        if items:
-            events.append(Postponed(window.number, items, True, _TIMED_OUT))
-        if dead and policy.dead_letters is not None:
-            events += moves.of_dead(window, dead, policy.dead_letters, _TIMED_OUT)
+    due = [
+        window
+        for _, window in sorted(ledger.windows.items())
+        if (at_ms := window.next_deadline_ms()) is not None and at_ms <= now_ms
+    ]
+    for window in due:
+        count_max = max(RECORDS_PER_TICK // len(due), 1)
+        events += _ended(window, policy_of(window.group_id), moves, now_ms, count_max)
     return Decision(None, events)
+
+
+def _ended(window: Window, policy: LeasePolicy, moves: Moves, now_ms: int, count_max: int) -> list[Change]:
+    events: list[Change] = []
+    items: list[tuple[int, int]] = []
+    dead: dict[int, Entry] = {}
+    for offset in window.expired(now_ms, count_max):
+        entry = window.entries[offset]
+        if policy.is_exhausted(entry.deliveries):
+            dead[offset] = entry
+        else:
+            until_ms = max(entry.until_ms + policy.backoff_after(entry.deliveries), now_ms)
+            items.append((offset, until_ms))
+    if items:
+        events.append(Postponed(window.number, items, True, _TIMED_OUT))
+    if dead and policy.dead_letters is not None:
+        moving, left = moves.of_some_dead(window, dead, policy.dead_letters, _TIMED_OUT)
+        events += moving
+        window.put_off(left, now_ms)
+    return events
 
 
 # -------------------------------------------------------------------- claims

@@ -118,14 +118,19 @@ class Ledger:
             if found is None:
                 window.apply_sought(min(window.committed_offset, *(span.start for span in doubt.spans)))
                 continue
-            event = mended(window, doubt, found, self.serial + 1, now_ms)
-            count += len(event.seen) + len(event.held)
-            self._apply(event)
+            for event in mended(window, doubt, found, self.serial + 1, now_ms):
+                count += len(event.seen) + len(event.held)
+                self._apply(event)
         for window in self.windows.values():
             window.free_keys()
         self.sequences.update(sequences)
         self.damage = None
         return count
+
+    def cut(self, end: int) -> bool:
+        """The partition has lost what stood from `end` on. Whether anything is known of that; then a snapshot must follow."""
+        is_known = [window.cut(end) for window in self.windows.values()]
+        return any([*is_known, self.redriven.forget_from(end)])
 
     def _apply_behind(self, damage: Damage, event: Change) -> None:
         if isinstance(event, _OF_GROUPS):

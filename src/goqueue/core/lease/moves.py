@@ -28,26 +28,45 @@ class Moves:
 
     def of_dead(self, window: Window, dead: dict[int, Entry], target: Target, reason: str) -> list[Change]:
         """`reason` is why the last attempt failed; who gave none now may have given one before."""
+        moves, left = self.of_some_dead(window, dead, target, reason)
+        if left:
+            raise _too_many(target)
+        return moves
+
+    def of_some_dead(
+        self, window: Window, dead: dict[int, Entry], target: Target, reason: str
+    ) -> tuple[list[Change], list[int]]:
+        """As many as may be under way, and the offsets of the others."""
         by_reason: dict[str, list[Letter]] = {}
         for offset, entry in sorted(dead.items()):
             letter = Letter(offset, entry.deliveries, entry.first_ms, entry.last_ms, entry.member)
             by_reason.setdefault((reason or entry.reason)[:REASON_LENGTH_MAX], []).append(letter)
         moves: list[Change] = []
+        left: list[int] = []
         for text, letters in by_reason.items():
-            moves += self._parts(letters, target, window.number, window.group_id, text)
-        return moves
+            parts = self._parts(letters, target, window.number, window.group_id, text)
+            moves += parts
+            left += [letter.offset for letter in letters[sum(len(part.letters) for part in parts) :]]
+        return moves, sorted(left)
 
     def of_redrive(self, offsets: Sequence[int], target: Target) -> list[Change]:
         letters = [Letter(offset, 0, 0, 0, "") for offset in offsets]
-        return self._parts(letters, target, REDRIVE, "", "")
+        parts = self._parts(letters, target, REDRIVE, "", "")
+        if sum(len(part.letters) for part in parts) < len(letters):
+            raise _too_many(target)
+        return [*parts]
 
     def _parts(
         self, letters: list[Letter], target: Target, group: int, group_id: str, reason: str
-    ) -> list[Change]:
-        moves: list[Change] = []
+    ) -> list[Moving]:
+        """Those at the end are left out if there is no room for them."""
+        moves: list[Moving] = []
         for at in range(0, len(letters), LETTERS_PER_MOVE):
+            if self._open_count >= OPEN_MOVE_COUNT_MAX:
+                break
+            self._open_count += 1
+            self._serial += 1
             part = letters[at : at + LETTERS_PER_MOVE]
-            self._count_one(target)
             sequence = self._sequences.get(target, 0)
             self._sequences[target] = next_sequence(sequence, len(part))
             moves.append(
@@ -57,13 +76,11 @@ class Moves:
             )
         return moves
 
-    def _count_one(self, target: Target) -> None:
-        self._serial += 1
-        self._open_count += 1
-        if self._open_count > OPEN_MOVE_COUNT_MAX:
-            raise LimitExceeded(
-                f"{OPEN_MOVE_COUNT_MAX} moves wait already, the newest for topic {target.topic!r}; see why it takes "
-                "nothing, and try again",
-                topic=target.topic,
-                count_max=OPEN_MOVE_COUNT_MAX,
-            )
+
+def _too_many(target: Target) -> LimitExceeded:
+    return LimitExceeded(
+        f"{OPEN_MOVE_COUNT_MAX} moves wait already, the newest for topic {target.topic!r}; see why it takes "
+        "nothing, and try again",
+        topic=target.topic,
+        count_max=OPEN_MOVE_COUNT_MAX,
+    )

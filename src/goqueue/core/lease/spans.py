@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from goqueue.core.lease.events import Run
 
@@ -56,6 +56,16 @@ class Spans:
         kept = [(start, end) for start, end in parts if start < end]
         self._starts[at : at + 1] = [start for start, _ in kept]
         self._ends[at : at + 1] = [end for _, end in kept]
+
+    def forget_from(self, end: int) -> bool:
+        """Whether there was anything."""
+        if not self._ends or self._ends[-1] <= end:
+            return False
+        at = bisect_left(self._starts, end)
+        del self._starts[at:], self._ends[at:]
+        if self._ends and self._ends[-1] > end:
+            self._ends[-1] = end
+        return True
 
     def forget_before(self, start: int) -> None:
         at = bisect_right(self._ends, start)

@@ -38,6 +38,11 @@ class Schedule:
         self.recurring = RecurringTable()
         self.cancelled_count = 0  # that may still be in the wheel
 
+    @property
+    def waiting_count(self) -> int:
+        """Records that are not known to be in the partition: pending, or in a firing that is under way."""
+        return self.states.pending_count + (0 if self.firing is None else len(self.firing.ids))
+
     # ---------------------------------------------------------------- deciding
 
     def admit(self, count: int) -> None:

@@ -16,7 +16,14 @@ from goqueue.core.lease.events import REDRIVEN, Letter, Moved, Moving, ProducerN
 from goqueue.core.producer import next_sequence
 from goqueue.log.batch import ATTRIBUTE_LOG_APPEND_TIME, decode_rows, encode_batch, read_header, rebuild_batch
 from goqueue.log.compression import CODEC_OF_SETTING, Codec
-from goqueue.model.errors import GoQueueError, NotReady, TopicExists, TopicNotFound
+from goqueue.model.errors import (
+    GoQueueError,
+    InvalidPartitions,
+    NotReady,
+    PartitionNotFound,
+    TopicExists,
+    TopicNotFound,
+)
 from goqueue.model.record import NewRecord, Producer
 from goqueue.model.settings import TimestampType, TopicSettings
 from goqueue.node.clock import Clock
@@ -111,9 +118,9 @@ class Mover:
         if topic is None:
             ledger.carry_out([Withdrawn(move.serial)])
             await ledger.settled()
-            self._tell(ledger, move.serial, TopicNotFound(move.target.topic))
+            self._tell(ledger, move.serial, self._missing(move.target))
             return
-        partition = topic.partitions[move.target.partition % len(topic.partitions)]
+        partition = topic.partition(move.target.partition)  # no other: sequences are those of the target
         await partition.lead()
         await self._copy(ledger, move, partition, topic.settings)
         await partition.commit.wait(partition.log.end)
@@ -131,30 +138,42 @@ class Mover:
     # ---------------------------------------------------------------- where to
 
     async def _target(self, ledger: OwnedLedger, move: Moving) -> OpenTopic | None:
-        """A topic for dead letters is made if need be. None: there is none to send records back to any more."""
-        name = move.target.topic
-        if self._table.partition_count(name) is not None:
+        """A topic for dead letters is made if need be, and its partition. None: there is none to send records back to any
+        more."""
+        name, index = move.target
+        count = self._table.partition_count(name)
+        if count is not None and index < count:
             return self._table.get(name)
         if move.cause == REDRIVEN:
-            self._refuse_if_closed(name)
+            self._refuse_if_closed(move.target)
             return None
         source = self._table.get(ledger.source.topic)
         try:
-            await self._topics.create(
-                name,
-                partition_count=len(source.partitions),
-                overrides=dead_letter_settings(source.settings),
-            )
-        except TopicExists:
-            pass  # somebody else was faster; or it cannot be opened, which the next line says
+            if count is None:
+                await self._topics.create(
+                    name,
+                    partition_count=len(source.partitions),
+                    overrides=dead_letter_settings(source.settings),
+                )
+            else:  # since this was decided, it was made for a topic that has fewer
+                await self._topics.grow(name, len(source.partitions))
+        except (TopicExists, InvalidPartitions):
+            pass  # somebody else was faster; or it cannot be opened, which is said where it is looked for
         return self._table.get(name)
 
-    def _refuse_if_closed(self, name: str) -> None:
-        """A topic that exists and could not be opened may have the records already."""
+    def _refuse_if_closed(self, target: Target) -> None:
+        """What exists and could not be opened may have the records already."""
         try:
-            self._topics.check_create(name, partition_count=1, overrides={})
-        except TopicExists:
-            raise TopicNotFound(name) from None
+            if self._table.partition_count(target.topic) is None:
+                self._topics.check_create(target.topic, partition_count=1, overrides={})
+            else:
+                self._topics.check_grow(target.topic, target.partition + 1)
+        except (TopicExists, InvalidPartitions):
+            raise self._missing(target) from None
+
+    def _missing(self, target: Target) -> GoQueueError:
+        count = self._table.partition_count(target.topic)
+        return TopicNotFound(target.topic) if count is None else PartitionNotFound(*target, count)
 
     # ---------------------------------------------------------------- copying
 

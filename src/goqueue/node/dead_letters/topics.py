@@ -27,7 +27,7 @@ def dead_letter_target(
     name = settings.dlq_topic or ("" if topic.endswith(SUFFIX) else f"{topic}{SUFFIX}")
     if not name or name == topic:
         return None
-    count = partition_count_of(name)  # None: it will be made, with as many partitions as the topic has
+    count = partition_count_of(name)  # None: it will have at least as many partitions as the topic has
     return Target(name, partition if count is None else partition % count)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TypeVar, assert_never
 
 from msgspec import structs
@@ -104,6 +105,8 @@ class Groups:
         self._watchers: list[GroupWatcher] = [self._see_off]
         self._when_left: list[Callable[[str, str], Awaitable[None]]] = []
         self._when_deleted: list[Callable[[str], Awaitable[None]]] = []
+        self._when_gone: list[Callable[[str], Awaitable[None]]] = []
+        self._forgetting = asyncio.Lock()
         self._farewells: dict[tuple[str, str], asyncio.Task[None]] = {}  # of members that have just left
         self._timer = ShardTimer(lambda: self._shards, OwnedGroups.tick, self._clock)
 
@@ -177,13 +180,22 @@ class Groups:
         command = structs.replace(command, fresh_id=self._ids.fresh())
         if command.member_epoch == JOIN_EPOCH:
             self._guard.admit_change()
-            return await self._write(command.group_id, command, ShareHeartbeatReply)
+            return await self._join_share(command)
         self._guard.admit_read()
         reply = await self._ask(command.group_id, command, ShareHeartbeatReply)
         if command.member_epoch == LEAVE_EPOCH:
-            farewell = self._farewells.get((command.group_id, command.member_id))
-            if farewell is not None:
-                await asyncio.wait([farewell])
+            await self._until_seen_off(command.group_id, command.member_id)
+        return reply
+
+    async def _join_share(self, command: ShareHeartbeat) -> ShareHeartbeatReply:
+        """Whoever was called so before must have nothing to do with it, or it would lose what it gets: a member that has
+        just left, a group that is being deleted. Either may come to its end while this is written."""
+        group_id, member_id = command.group_id, command.member_id
+        await self._until_seen_off(group_id, member_id)
+        await self._forget_positions(group_id)
+        reply = await self._write(group_id, command, ShareHeartbeatReply)
+        await self._until_seen_off(group_id, member_id)
+        await self._forget_positions(group_id)
         return reply
 
     def share_member(self, group_id: str, member_id: str, epoch: int | None) -> tuple[str, ...]:
@@ -204,19 +216,34 @@ class Groups:
         """Called with a share group that is about to be deleted; if it fails, the group stays."""
         self._when_deleted.append(callback)
 
+    def when_group_gone(self, callback: Callable[[str], Awaitable[None]]) -> None:
+        """Called with a share group that is deleted; until it succeeds, no other of that name begins."""
+        self._when_gone.append(callback)
+
     def _see_off(self, events: Sequence[Event], is_due: bool) -> None:
         for event in events:
             if isinstance(event, ShareMemberRemoved) and self._when_left:
                 who = event.group_id, event.member_id
-                self._farewells[who] = self._spawn(self._farewell(*who))
+                farewell = self._spawn(self._farewell(*who, after=self._farewells.get(who)))
+                self._farewells[who] = farewell
+                farewell.add_done_callback(partial(self._seen_off, who))
 
-    async def _farewell(self, group_id: str, member_id: str) -> None:
+    async def _farewell(self, group_id: str, member_id: str, *, after: asyncio.Task[None] | None) -> None:
+        if after is not None:
+            await asyncio.wait([after])
         for callback in self._when_left:
             try:
                 await callback(group_id, member_id)
             except GoQueueError as error:  # what it holds is free when its time is up
                 logger.warning("a member's leases remain group=%r error=%r", group_id, error.sentence)
-        self._farewells.pop((group_id, member_id), None)
+
+    def _seen_off(self, who: tuple[str, str], farewell: asyncio.Task[None]) -> None:
+        if self._farewells.get(who) is farewell:
+            del self._farewells[who]
+
+    async def _until_seen_off(self, group_id: str, member_id: str) -> None:
+        while (farewell := self._farewells.get((group_id, member_id))) is not None:
+            await asyncio.wait([farewell])
 
     # ---------------------------------------------------------------- settings of groups
 
@@ -296,17 +323,31 @@ class Groups:
         return facts
 
     async def delete(self, group_id: str) -> None:
+        """A member may join until it is done: then the group is not empty, and has lost nothing."""
         self._guard.admit_relief()
+        await self._forget_positions(group_id)  # of an attempt before this one
         if self._shards:
-            await self._forget_positions(group_id)
+            state = self._shard(group_id).current()
+            if group_id in state.shares and not state.has_members(group_id):
+                for callback in self._when_deleted:
+                    await callback(group_id)
         await self._ask(group_id, DeleteGroup(group_id), Done)
+        await self._forget_positions(group_id)
 
     async def _forget_positions(self, group_id: str) -> None:
-        """Before the group: if it ends in between, it is deleted by asking again and not mistaken for a new one."""
-        state = self._shard(group_id).current()
-        if group_id in state.shares and not state.has_members(group_id):
-            for callback in self._when_deleted:
-                await callback(group_id)
+        """Of a share group that is deleted. The log says that it is: whatever ends in between, the next of that name is not
+        mistaken for it."""
+        if not self._shards:
+            return
+        shard = self._shard(group_id)
+        await shard.ready()
+        if group_id not in shard.deleted:
+            return
+        async with self._forgetting:
+            if group_id in shard.deleted:
+                for callback in self._when_gone:
+                    await callback(group_id)
+                shard.deleted.discard(group_id)
 
     async def list(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupSummary]:
         """By name; only those in one of the states and of one of the types, if any are given."""

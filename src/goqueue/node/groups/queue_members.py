@@ -92,7 +92,7 @@ class QueueMembers:
                 )
             )
             self.find(who)  # who left meanwhile has nothing of it any more
-            if delivered or left_ms <= membership.heartbeat_interval_ms:
+            if delivered or left_ms <= membership.heartbeat_interval_ms or not self._queue.is_ready:
                 return Polled(membership, delivered)
 
     def find(self, who: Who) -> ShareMemberSaved:

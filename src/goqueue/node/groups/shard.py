@@ -29,7 +29,7 @@ from goqueue.core.group.commands import (
 from goqueue.core.group.events import Event
 from goqueue.core.group.outcome import Answer, Outcome, Ticket
 from goqueue.core.group.shard import GroupShard
-from goqueue.core.group.share_events import ShareHeartbeat
+from goqueue.core.group.share_events import ShareGroupForgotten, ShareHeartbeat
 from goqueue.model.errors import (
     CoordinatorNotAvailable,
     GoQueueError,
@@ -78,6 +78,7 @@ class OwnedGroups:
         self._on_events = on_events
         self._loading = asyncio.Lock()
         self._is_lost = True  # until it was read from the log
+        self.deleted: set[str] = set()  # share groups, whose positions may still be there
         self._pause_ms = _PAUSE_MS_MIN
         self._paused_until_ms = 0
         self._parked: dict[Ticket, asyncio.Future[Reply]] = {}
@@ -93,9 +94,17 @@ class OwnedGroups:
         async with self._loading:
             if self._is_lost:
                 state = self._new_state()
-                await self._log.replay(state.apply)
+                deleted: set[str] = set()
+
+                def replay(event: Event) -> None:
+                    state.apply(event)
+                    if isinstance(event, ShareGroupForgotten):
+                        deleted.add(event.group_id)
+
+                await self._log.replay(replay)
                 state.resume(self._clock.now_ms())
                 self.state = state
+                self.deleted = {group_id for group_id in deleted if group_id not in state.shares}
                 self._is_lost = False
 
     def current(self) -> GroupShard:
@@ -181,6 +190,8 @@ class OwnedGroups:
         for event in outcome.events:
             self.state.apply(event)
             self._metrics.count(event)
+            if isinstance(event, ShareGroupForgotten):
+                self.deleted.add(event.group_id)
         if outcome.events:
             self._on_events(outcome.events, is_due)
 

@@ -28,6 +28,7 @@ from goqueue.node.partition import Partition
 logger = logging.getLogger(__name__)
 _FETCH_BYTES: Final = 256 * 1024
 _AHEAD_BYTES_MAX: Final = 4 * 1024 * 1024  # of records of one lane that wait here
+_AGAIN_BYTES_MAX: Final = 1024 * 1024  # of records of one lane that have come back and are read at once
 _AHEAD_COUNT: Final = 256  # records that are looked up at once, since neighbours share a batch
 _BATCHES_BYTES: Final = 64 * 1024  # that are read together when one of them is wanted
 _LOOK_BYTES_MAX: Final = 4 * 1024 * 1024  # of log that one poll reads in search of normal records
@@ -48,9 +49,11 @@ class Postings(Protocol):
 
 class _Lane:
     def __init__(self, start: int) -> None:
+        self.age = 0
         self.begin(start)
 
     def begin(self, start: int) -> None:
+        self.age += 1  # who has waited meanwhile goes by it
         self.start = start  # everything from here on to `end` that is in the lane is in `records`
         self.end = start
         self.records: deque[StoredRecord] = deque()
@@ -124,6 +127,11 @@ class Feed:
         return min(lane.end for lane in self._lanes)
 
     @property
+    def has_records(self) -> bool:
+        """Some are at hand."""
+        return any(lane.records for lane in self._lanes)
+
+    @property
     def bound(self) -> int:
         """So far there may be something to give. What the log has lost, or may lose, is none of it."""
         log, stable = self._partition.log, self._partition.last_stable_offset
@@ -134,10 +142,9 @@ class Feed:
         return tuple(lane.records[0].offset if lane.records else lane.end for lane in self._lanes)
 
     async def fill(self, count: int) -> None:
-        """Until each lane has so many records, or as many as there are. Where that takes long it ends before, and `end`
-        says that there is more to look at. One caller at a time."""
-        bound = self.bound
-        await self._until_durable(bound)
+        """Until each lane has so many records, or as many as there are on disk. Where that takes long it ends before, and
+        `end` says that there is more to look at. One caller at a time."""
+        bound = min(self.bound, self._partition.log.durable_end)
         known_end = await self._postings.look(bound)
         for index, lane in enumerate(self._lanes):
             lane.end = max(lane.end, self._partition.log.log_start)
@@ -146,9 +153,11 @@ class Feed:
             else:
                 await self._fill_other(index, lane, count, known_end)
 
-    async def _until_durable(self, end: int) -> None:
-        """A lease outlives a power cut. If its record did not, another would come to its place and count as given."""
-        await self._partition.commit.wait(end)
+    async def until_durable(self) -> None:
+        """Until something is on disk that was not looked at yet, if anything is on its way there. A lease outlives a power
+        cut: if its record did not, another would come to its place and count as given."""
+        if not self.has_records and self._partition.log.durable_end <= self.end < self.bound:
+            await self._partition.commit.wait(self.bound)
 
     def offer(self, count: int, *, keeps_key_order: bool) -> Offer:
         """Up to so many of each lane. Behind what is not offered the lanes have not been looked at."""
@@ -158,31 +167,44 @@ class Feed:
         """What was offered."""
         return {record.offset: record for lane in self._lanes for record in islice(lane.records, count)}
 
-    async def again(self, offsets: Iterable[int]) -> dict[int, StoredRecord]:
-        """Records by their offsets; those that are not in the log any more are left out."""
+    async def again(self, offsets: Iterable[int]) -> tuple[dict[int, StoredRecord], list[int]]:
+        """Records by their offsets, from the first on, as many as may wait here; and those that the log does not have."""
         found: dict[int, StoredRecord] = {}
+        missing: list[int] = []
+        size_bytes = 0
         for offset in sorted(offsets):
+            if size_bytes >= _AGAIN_BYTES_MAX:
+                break
             if not self._recent.start <= offset < self._recent.end:
                 self._recent = await self._read(offset)
             record = self._recent.record(offset)
-            if record is not None:
+            if record is None:
+                missing.append(offset)
+            else:
                 found[offset] = record
-        return found
+                size_bytes += _size(record)
+        return found, missing
 
     async def _fill_normal(self, lane: _Lane, count: int, bound: int) -> None:
         partition, size_bytes = self._partition, 0
         while len(lane.records) < count and lane.size_bytes < _AHEAD_BYTES_MAX:
-            start = lane.end
+            start, age = lane.end, lane.age
             if start >= bound or size_bytes >= _LOOK_BYTES_MAX:
                 return
             try:
                 part = await partition.read(start, end=bound, bytes_max=_FETCH_BYTES)
             except DataCorrupt as damage:  # nobody can have it; what lies behind it goes on
                 logger.error("damaged records are not given to a queue detail=%r", damage.sentence)
-                if lane.end == start:
+                if lane.age == age:
                     lane.end = min(damage.end, bound)
                 continue
-            if lane.end != start:
+            except OffsetOutOfRange:
+                if partition.log.log_start <= start:
+                    raise
+                if lane.age == age:  # retention was quicker
+                    lane.end = max(lane.end, min(partition.log.log_start, bound))
+                continue
+            if lane.age != age:
                 return  # the group was sent elsewhere meanwhile
             end = min(part.next_offset, bound)
             aborted = partition.aborted_spans(start, end)
@@ -203,9 +225,9 @@ class Feed:
     async def _fill_other(self, index: int, lane: _Lane, count: int, known_end: int) -> None:
         while len(lane.records) < count and lane.size_bytes < _AHEAD_BYTES_MAX and lane.end < known_end:
             wanted = max(count - len(lane.records), _AHEAD_COUNT)
-            start = lane.end
+            start, age = lane.end, lane.age
             offsets = await self._postings.find(index, start, known_end, wanted)
-            if lane.end != start:
+            if lane.age != age:
                 return  # the group was sent elsewhere meanwhile
             at = 0
             while at < len(offsets):
@@ -213,6 +235,8 @@ class Feed:
                     if lane.size_bytes >= _AHEAD_BYTES_MAX:
                         return
                     self._recent = await self._read(offsets[at])
+                    if lane.age != age:
+                        return
                 end = bisect_left(offsets, self._recent.end, at)  # neighbours are often in one batch
                 lane.add(self._recent.records_of(index, offsets[at:end]))
                 lane.end = offsets[end - 1] + 1
@@ -231,6 +255,9 @@ class Feed:
                 part = await self._partition.read(offset, end=end, bytes_max=_BATCHES_BYTES)
             except OffsetOutOfRange:
                 return _Batch(offset, offset + 1)
+            except DataCorrupt as damage:
+                logger.error("damaged records are not given to a queue detail=%r", damage.sentence)
+                return _Batch(offset, max(damage.end, offset + 1))
             ahead = self._ahead = deque(part.batches)
         if not ahead:
             return _Batch(offset, offset + 1)

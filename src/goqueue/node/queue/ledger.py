@@ -9,12 +9,17 @@ from goqueue.core.lease.damage import Damage, Met
 from goqueue.core.lease.decisions import open_group
 from goqueue.core.lease.events import (
     Change,
+    Closed,
     Event,
     Leased,
+    Moving,
+    Postponed,
     Settled,
     SnapshotBegan,
     SnapshotEnded,
+    Sought,
     Target,
+    Trimmed,
     decode,
     encode,
 )
@@ -25,6 +30,7 @@ from goqueue.node.clock import Clock
 from goqueue.node.owned_state import OwnedState
 from goqueue.node.partition import Partition
 from goqueue.node.queue.feed import Feed, Postings
+from goqueue.node.queue.waiting import Finishing, Waiting
 from goqueue.node.state_log import StateLog
 
 _KEY = b"e"  # the log is trimmed by snapshots, not compacted
@@ -50,11 +56,11 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         self.source = source
         self.filling = asyncio.Lock()
         self._home = home
+        self._clock = clock
         self.postings = postings
         self._feeds: dict[int, Feed] = {}
-        self._watchers: dict[
-            asyncio.Future[None], bool
-        ] = {}  # whether a finished record matters to them, too
+        self._waiting: dict[int, Waiting] = {}  # by window
+        self.finishing = Finishing()
         self._snapshot_bytes = 0
         self._written_bytes = 0  # since the last snapshot
         self._snapshot_start: int | None = None  # where that begins
@@ -102,6 +108,13 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         self.state.interrupt(lost_count)
         self._began = self._snapshot_start = None
 
+    def cut(self) -> bool:
+        """The partition may have lost its end to damage: whether anything was known of that."""
+        if self.state.cut(self.source.log.end):
+            self._is_mended = True
+            return True
+        return False
+
     def mend(
         self, damage: Damage, found: Sequence[Met] | None, sequences: Mapping[Target, int], now_ms: int
     ) -> int:
@@ -122,6 +135,11 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         feed.move_to(window.cursors)
         return feed
 
+    def forget_feeds(self) -> None:
+        """Of groups that are deleted."""
+        for number in [number for number in self._feeds if number not in self.state.windows]:
+            del self._feeds[number]
+
     def carry_out(self, events: Sequence[Change]) -> None:
         """Write and apply, and let those look again to whom it may matter."""
         if not events:
@@ -129,8 +147,7 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         before = self._home.log.size_bytes
         self.write(events)
         self._written_bytes += self._home.log.size_bytes - before
-        if self._watchers and not all(isinstance(event, Leased) for event in events):
-            self._wake(is_finish=all(isinstance(event, Settled) for event in events))
+        self._tell(events)
         if self._written_bytes > max(_SNAPSHOT_BYTES_MIN, _SNAPSHOT_RATIO * self._snapshot_bytes):
             try:
                 self._save_snapshot()
@@ -139,21 +156,49 @@ class OwnedLedger(OwnedState[Ledger, Event]):
             ):  # the events are written all the same; the next snapshot comes later
                 self._written_bytes = 0
 
-    def watch(self, future: asyncio.Future[None], *, also_finishes: bool) -> None:
-        """Until `unwatch`: something has come back, or (if asked for) was finished."""
-        self._watchers[future] = also_finishes
+    # ---------------------------------------------------------------- who waits
 
-    def unwatch(self, future: asyncio.Future[None]) -> None:
-        self._watchers.pop(future, None)
+    def waiting(self, window: Window) -> Waiting:
+        """Polls of a group that wait for records."""
+        waiting = self._waiting.get(window.number)
+        if waiting is None:
+            waiting = self._waiting[window.number] = Waiting(self, window, self._clock)
+        return waiting
+
+    def look_again(self, group_id: str) -> None:
+        """Who was woken has taken what it wants: the next in line may have the rest."""
+        window = self.state.find(group_id)
+        waiting = None if window is None else self._waiting.get(window.number)
+        if waiting is not None:
+            waiting.look()
 
     def wake(self) -> None:
         """Let everybody look again."""
-        self._wake(is_finish=False)
+        self.finishing.wake_all()
+        for waiting in list(self._waiting.values()):
+            waiting.wake_all()
 
-    def _wake(self, *, is_finish: bool) -> None:
-        for future, also_finishes in self._watchers.items():
-            if (also_finishes or not is_finish) and not future.done():
-                future.set_result(None)
+    def _tell(self, events: Sequence[Change]) -> None:
+        """Something has come back, was finished, or a group has begun anew or is gone."""
+        if all(isinstance(event, Leased) for event in events):
+            return
+        self.finishing.wake_all()
+        for event in events:
+            match event:
+                case Sought() | Closed():
+                    waiting = self._waiting.pop(event.group, None)
+                    if waiting is not None:
+                        waiting.wake_all()
+                case Settled() | Moving() | Trimmed():
+                    waiting = self._waiting.get(event.group)
+                    if waiting is not None:
+                        waiting.look_for_keys()
+                case Postponed():
+                    waiting = self._waiting.get(event.group)
+                    if waiting is not None:
+                        waiting.look()
+                case _:
+                    pass
 
     def _save_snapshot(self) -> None:
         """In one go, so that no other event comes between its parts; the log may begin there once it is durable."""

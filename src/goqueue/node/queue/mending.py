@@ -26,6 +26,13 @@ _SEQUENCES_HALF: Final = 2**30  # what is less far ahead is ahead
 async def mend(ledger: OwnedLedger, table: TopicTable, now_ms: int) -> None:
     """After every replay: the end of a log may be cut off without a hole."""
     source, damage, sequences = ledger.source, ledger.state.damage, _sequences(ledger, table)
+    if ledger.cut():
+        logger.error(
+            "a partition ends before what its groups have read topic=%s partition=%d end=%d",
+            *(source.topic, source.index, source.log.end),
+        )
+        await ledger.ready()  # it must be known before others come in the place of what is lost
+        await ledger.settled()
     if damage is None and not sequences:
         return
     damage = damage or Damage()

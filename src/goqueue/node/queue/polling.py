@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from goqueue.core.lease.decisions import VISIBILITY_MS_MAX, Given, lease, settle_missing, trim
+from goqueue.core.lease.decisions import (
+    VISIBILITY_MS_MAX,
+    Claim,
+    Decision,
+    Given,
+    Nacked,
+    lease,
+    release,
+    settle_missing,
+    trim,
+)
 from goqueue.core.lease.policy import LeasePolicy
 from goqueue.core.lease.window import Window
-from goqueue.model.errors import InvalidRequest, InvalidVisibility
+from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidVisibility
+from goqueue.model.priority import LANE_COUNT
 from goqueue.model.record import StoredRecord
 from goqueue.node.clock import Clock
 from goqueue.node.config import QueueConfig
 from goqueue.node.guard import Guard, NodeState
-from goqueue.node.partition import Parked
 from goqueue.node.queue.ledger import OwnedLedger
 from goqueue.node.queue.ledgers import Ledgers, Place
 from goqueue.node.queue.metrics import QueueMetrics
 from goqueue.node.queue.receipts import Issue, Receipts
 from goqueue.node.queue.requests import Delivered
+from goqueue.node.queue.waiting import Finishing, Waiting, wake
 from goqueue.node.shard_timer import ShardTimer
 from goqueue.node.topic_table import TopicTable
+
+_ROUND_COUNT_MAX: Final = 100  # of looking behind records that wait for others of their key
+_HUNG_UP: Final = "the client hung up"
 
 
 class Policies(Protocol):
@@ -69,6 +84,7 @@ class Polling:
         receipts: Callable[[], Awaitable[Receipts]],
         policies: Policies,
         timer: ShardTimer[OwnedLedger],
+        follow_up: Callable[[OwnedLedger, Decision[list[Nacked | GoQueueError]]], None],
     ) -> None:
         self._config = config
         self._ledgers = ledgers
@@ -79,17 +95,28 @@ class Polling:
         self._receipts = receipts
         self._policies = policies
         self._timer = timer
+        self._follow_up = follow_up
         self._turns: dict[str, int] = {}  # which partition a group's next poll begins with
 
     async def poll(self, poll: Poll) -> list[Delivered]:
         self._guard.admit_read()
         self._check(poll)
         deadline = asyncio.get_running_loop().time() + poll.wait_ms / 1_000
-        while True:
-            ledgers = [await self._ledgers.open(*place) for place in poll.places]
-            delivered = await self._deliver(poll, ledgers)
-            if delivered or not await self.until_news(poll, ledgers, deadline):
-                return delivered
+        ledgers: list[OwnedLedger] = []
+        try:
+            while True:
+                ledgers = [await self._ledgers.open(*place) for place in poll.places]
+                await self._begin(poll, ledgers)
+                delivered = await self._deliver(poll, ledgers)
+                if delivered or not await self.until_news(poll, ledgers, deadline):
+                    return delivered
+        finally:
+            self.pass_on(poll, ledgers)
+
+    def pass_on(self, poll: Poll, ledgers: Iterable[OwnedLedger]) -> None:
+        """Whoever has waited does this when it has taken what it wants, or goes away: see `Waiting`."""
+        for ledger in ledgers:
+            ledger.look_again(poll.group_id)
 
     def _check(self, poll: Poll) -> None:
         if not 1 <= poll.limit <= self._config.poll_count_max:
@@ -104,28 +131,77 @@ class Polling:
         if poll.visibility_ms is not None and not 0 < poll.visibility_ms <= VISIBILITY_MS_MAX:
             raise InvalidVisibility(poll.visibility_ms, VISIBILITY_MS_MAX, visibility_ms_min=1)
 
+    async def _begin(self, poll: Poll, ledgers: Sequence[OwnedLedger]) -> None:
+        """A group that begins at the end begins everywhere now, whether there is room for more or not: later it would skip
+        what came since."""
+        for ledger in ledgers:
+            if poll.from_latest and ledger.state.find(poll.group_id) is None and poll.is_wanted():
+                with suppress(GoQueueError):  # who takes from it will be told
+                    await ledger.begin(poll.group_id, from_latest=True)
+
     async def _deliver(self, poll: Poll, ledgers: Sequence[OwnedLedger]) -> list[Delivered]:
-        room = min(poll.limit, self.credit(poll, ledgers))
-        delivered: list[Delivered] = []
-        touched: list[OwnedLedger] = []
+        """From one partition after the other. If some fail, what the others have is given all the same: it is leased."""
         receipts = await self._receipts()
-        for ledger in self._in_turn(poll.group_id, ledgers):
-            if room <= len(delivered):
-                break
-            taken = await self.take(ledger, poll, room - len(delivered))
-            if taken.given:
+        got: list[tuple[OwnedLedger, Taken]] = []
+        delivered: list[Delivered] = []
+        room, failure = poll.limit, None
+        try:
+            for ledger in self._in_turn(poll.group_id, ledgers):
+                if not room:
+                    break
+                try:
+                    taken = await self.take(ledger, poll, room)
+                except GoQueueError as error:
+                    failure = error
+                    continue
+                if taken is not None and taken.given:
+                    got.append((ledger, taken))
+                    room -= len(taken.given)
+            self.pass_on(poll, ledgers)
+            for ledger, taken in got:
+                try:
+                    await ledger.settled()
+                except GoQueueError as error:
+                    failure = error
+                    continue
                 delivered += self._with_receipts(ledger, taken, receipts)
-                touched.append(ledger)
-        for ledger in touched:
-            await ledger.settled()
+        except asyncio.CancelledError:
+            self._give_back(poll, got)
+            raise
+        if failure is not None and not delivered:
+            raise failure
         self._metrics.delivered.inc(len(delivered))
         return delivered
 
-    def credit(self, poll: Poll, ledgers: Sequence[OwnedLedger]) -> int:
-        """How many more the member may have."""
-        windows = [ledger.state.find(poll.group_id) for ledger in ledgers]
-        held = sum(window.in_flight.get(poll.member_id, 0) for window in windows if window is not None)
+    def _give_back(self, poll: Poll, got: Sequence[tuple[OwnedLedger, Taken]]) -> None:
+        """The client has hung up before it was told: others may have what it got."""
+        for ledger, taken in got:
+            claims = [Claim(one.offset, one.deliveries) for one in taken.given]
+            source = ledger.source
+            with suppress(GoQueueError):  # else it comes back when its time is up
+                policy = self._policies.policy(source.topic, source.index, poll.group_id)
+                decision = release(
+                    ledger.state,
+                    taken.window,
+                    claims,
+                    policy=policy,
+                    now_ms=self._clock.now_ms(),
+                    delay_ms=0,
+                    reason=_HUNG_UP,
+                )
+                ledger.carry_out(decision.events)
+                self._follow_up(ledger, decision)
+
+    def credit(self, poll: Poll) -> int:
+        """How many more the member may have, whatever it holds them of."""
+        held = sum(window.in_flight.get(poll.member_id, 0) for _, window in self._windows(poll.group_id))
         return max(0, self._config.in_flight_count_max - held)
+
+    def _windows(self, group_id: str) -> Iterator[tuple[OwnedLedger, Window]]:
+        for ledger in self._ledgers.all():
+            window = ledger.state.find(group_id)
+            if window is not None:
+                yield ledger, window
 
     def _in_turn(self, group_id: str, ledgers: Sequence[OwnedLedger]) -> list[OwnedLedger]:
         turn = self._turns.get(group_id, 0)
@@ -133,49 +209,72 @@ class Polling:
         first = turn % len(ledgers) if ledgers else 0
         return [*ledgers[first:], *ledgers[:first]]
 
-    async def take(self, ledger: OwnedLedger, poll: Poll, room: int) -> Taken:
-        """Lease up to `room` records of one partition; tell nobody before the ledger has settled."""
+    def forget(self, group_id: str) -> None:
+        """It is deleted."""
+        self._turns.pop(group_id, None)
+
+    async def take(self, ledger: OwnedLedger, poll: Poll, room: int) -> Taken | None:
+        """Lease up to `room` records of one partition; tell nobody before the ledger has settled. None if the group or the
+        member is gone."""
+        await ledger.trim()
+        if ledger.state.find(poll.group_id) is None and not poll.is_wanted():
+            return None
         window = await ledger.begin(poll.group_id, from_latest=poll.from_latest)
+        await ledger.feed(window).until_durable()  # together with others: one sync serves all of them
+        async with ledger.filling:
+            for _ in range(_ROUND_COUNT_MAX):
+                taken, is_more = await self._take(ledger, window, poll, room)
+                if taken is None or taken.given or not is_more:
+                    break
+                await asyncio.sleep(0)
+        return taken
+
+    async def _take(
+        self, ledger: OwnedLedger, window: Window, poll: Poll, room: int
+    ) -> tuple[Taken | None, bool]:
+        """And whether there may be something where there was nothing: behind records that wait for others of their key."""
         source = ledger.source
         policy = self._policies.policy(source.topic, source.index, poll.group_id)
         visibility_ms = poll.visibility_ms or self._policies.visibility_ms(source.topic, poll.group_id)
-        async with ledger.filling:
-            ledger.carry_out(trim(window, source.log.log_start).events)
-            await ledger.feed(window).fill(room)
-            feed = ledger.feed(window)  # the group may have been sent elsewhere meanwhile
-            now_ms = self._clock.now_ms()
-            if ledger.state.windows.get(window.number) is not window or not poll.is_wanted():
-                return Taken(window, window.incarnation, [], {}, now_ms)
-            decision = lease(
-                ledger.state,
-                window,
-                poll.member_id,
-                feed.offer(room, keeps_key_order=policy.keeps_key_order),
-                limit=room,
-                visibility_ms=visibility_ms,
-                now_ms=now_ms,
-                policy=policy,
-            )
-            records, incarnation = feed.records(room), window.incarnation
-            ledger.carry_out(decision.events)
+        ledger.carry_out(trim(window, source.log.log_start).events)
+        await ledger.feed(window).fill(room)
+        known = await self._again(ledger, window, room)
+        if ledger.state.windows.get(window.number) is not window or not poll.is_wanted():
+            return None, False
+        feed = ledger.feed(window)  # the group may have been sent elsewhere meanwhile
+        now_ms = self._clock.now_ms()
+        room = min(room, self.credit(poll))
+        if not room:
+            return Taken(window, window.incarnation, [], {}, now_ms), False
+        decision = lease(
+            ledger.state,
+            window,
+            poll.member_id,
+            feed.offer(room, keeps_key_order=policy.keeps_key_order),
+            limit=room,
+            visibility_ms=visibility_ms,
+            now_ms=now_ms,
+            policy=policy,
+            readable=known,
+        )
+        taken = Taken(
+            window, window.incarnation, decision.reply, feed.records(room) | known, now_ms + visibility_ms
+        )
+        ledger.carry_out(decision.events)
         self._timer.watch(ledger)
-        await ledger.trim()
-        records |= await self._again(ledger, window, decision.reply, records)
-        given = [one for one in decision.reply if one.offset in records]
-        return Taken(window, incarnation, given, records, now_ms + visibility_ms)
+        return taken, bool(decision.events)
 
-    async def _again(
-        self, ledger: OwnedLedger, window: Window, given: Sequence[Given], known: dict[int, StoredRecord]
-    ) -> dict[int, StoredRecord]:
-        """Records that were given before. One that retention or compaction has taken since is done with."""
-        wanted = [one.offset for one in given if one.offset not in known]
-        if not wanted:
-            return {}
-        found = await ledger.feed(window).again(wanted)
-        missing = [offset for offset in wanted if offset not in found]
-        if missing:
-            ledger.carry_out(settle_missing(window, missing).events)
-        return found
+    async def _again(self, ledger: OwnedLedger, window: Window, room: int) -> dict[int, StoredRecord]:
+        """Records that have come back, of each lane some. One that is not in the log any more is done with."""
+        known: dict[int, StoredRecord] = {}
+        now_ms = self._clock.now_ms()
+        for lane in range(LANE_COUNT):
+            wanted = window.ready(lane, now_ms, room)
+            if wanted:
+                found, missing = await ledger.feed(window).again(wanted)
+                known |= found
+                ledger.carry_out(settle_missing(window, missing).events)
+        return known
 
     def _with_receipts(self, ledger: OwnedLedger, taken: Taken, receipts: Receipts) -> list[Delivered]:
         topic, partition = ledger.source.topic, ledger.source.index
@@ -195,37 +294,22 @@ class Polling:
             return False
         self._guard.admit_parking()
         future: asyncio.Future[None] = loop.create_future()
-        parked: list[tuple[OwnedLedger, Parked]] = []
-        is_full = self.credit(poll, ledgers) == 0
-        at, now_ms = deadline, self._clock.now_ms()
-        for ledger in ledgers:
-            window = ledger.state.find(poll.group_id)
-            if window is None:
-                continue
-            source = ledger.source
-            if not is_full:
-                feed = ledger.feed(window)
-                if feed.bound > feed.end:  # more has come, or is still to be looked at
-                    _wake(future)
-                parked.append((ledger, source.park(future, feed.end, committed=True)))
-                if (next_ms := window.next_ready_ms()) is not None:
-                    at = min(at, loop.time() + max(next_ms - now_ms, 1) / 1_000)
-            keeps_key_order = self._policies.policy(source.topic, source.index, poll.group_id).keeps_key_order
-            ledger.watch(future, also_finishes=is_full or keeps_key_order)
-        timer = loop.call_at(at, _wake, future)
+        if self.credit(poll) == 0:  # it waits for anything to be finished, wherever that is
+            lines: list[Finishing | Waiting] = [
+                ledger.finishing for ledger, _ in self._windows(poll.group_id)
+            ]
+        else:
+            found = [(ledger, ledger.state.find(poll.group_id)) for ledger in ledgers]
+            lines = [ledger.waiting(window) for ledger, window in found if window is not None]
+        timer = loop.call_at(deadline, wake, future)
         self._guard.parked_count += 1
         try:
+            for line in lines:
+                line.add(future)
             await future
         finally:
             self._guard.parked_count -= 1
             timer.cancel()
-            for ledger, one in parked:
-                ledger.source.unpark(one)
-            for ledger in ledgers:
-                ledger.unwatch(future)
+            for line in lines:
+                line.discard(future)
         return self._guard.state is NodeState.READY and poll.is_wanted()
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -35,7 +35,7 @@ from goqueue.model.errors import (
 )
 from goqueue.node.clock import Clock
 from goqueue.node.config import QueueConfig
-from goqueue.node.guard import Guard
+from goqueue.node.guard import Guard, NodeState
 from goqueue.node.queue.lane_stats import WindowLanes, window_lanes
 from goqueue.node.queue.ledger import OwnedLedger
 from goqueue.node.queue.ledgers import Ledgers, Place
@@ -72,7 +72,9 @@ class Queue:
         self._policies = policies
         self._when_moving = when_moving
         self.timer = ShardTimer(ledgers.all, self._tick, clock)
-        self.polling = Polling(config, ledgers, table, guard, metrics, clock, receipts, policies, self.timer)
+        self.polling = Polling(
+            config, ledgers, table, guard, metrics, clock, receipts, policies, self.timer, self.follow_up
+        )
 
     async def start(self) -> None:
         """Go on where the logs end: with what is leased until its time is up, with what is to be moved at once."""
@@ -82,6 +84,11 @@ class Queue:
         if ledger.state.moves:
             self._when_moving(ledger)
         self.timer.watch(ledger)
+
+    @property
+    def is_ready(self) -> bool:
+        """Not so while the node stops: then nobody waits."""
+        return self._guard.state is NodeState.READY
 
     async def poll(self, poll: Poll) -> list[Delivered]:
         """Records for a member; it waits for some if there are none. None also where it holds as many as it may."""
@@ -258,20 +265,17 @@ class Queue:
 
     async def let_go(self, group_id: str, member_id: str) -> None:
         """A member leaves; others may have what it holds."""
-        for ledger in self._ledgers.all():
-            window = ledger.state.find(group_id)
-            if window is not None and window.in_flight.get(member_id):
-                await ledger.ready()
-                decision = let_go(
-                    ledger.state,
-                    window,
-                    member_id,
-                    policy=self._policy(ledger, window),
-                    now_ms=self._clock.now_ms(),
-                )
-                ledger.carry_out(decision.events)
-                self.follow_up(ledger, decision)
-                await ledger.settled()
+
+        def decide(ledger: OwnedLedger, window: Window) -> Decision[int]:
+            return let_go(
+                ledger.state,
+                window,
+                member_id,
+                policy=self._policy(ledger, window),
+                now_ms=self._clock.now_ms(),
+            )
+
+        await self._wherever(group_id, decide, lambda _, window: bool(window.in_flight.get(member_id)))
 
     async def seek(self, group_id: str, topic: str, partition: int, offset: int) -> None:
         """The group goes on from there; receipts that it has are void."""
@@ -285,11 +289,55 @@ class Queue:
 
     async def forget(self, group_id: str, topic: str | None = None) -> None:
         """The group is deleted, or its place in one topic."""
+
+        def decide(ledger: OwnedLedger, window: Window) -> Decision[None]:
+            return close_group(ledger.state, group_id)
+
+        try:
+            await self._wherever(
+                group_id, decide, lambda ledger, _: topic is None or ledger.source.topic == topic
+            )
+        finally:
+            for ledger in self._ledgers.all():
+                ledger.forget_feeds()
+            if topic is None:
+                self.polling.forget(group_id)
+
+    async def check_forget(self, group_id: str) -> None:
+        """Raises where `forget` would, as far as that can be known."""
         for ledger in self._ledgers.all():
-            if (topic is None or ledger.source.topic == topic) and ledger.state.find(group_id) is not None:
+            if ledger.state.find(group_id) is not None:
                 await ledger.ready()
-                ledger.carry_out(close_group(ledger.state, group_id).events)
+
+    async def _wherever(
+        self,
+        group_id: str,
+        decide: Callable[[OwnedLedger, Window], Decision[R]],
+        is_meant: Callable[[OwnedLedger, Window], bool],
+    ) -> None:
+        """In every partition that the group reads. One that fails does not keep the others; then the failure is raised."""
+        failure: GoQueueError | None = None
+        touched: list[OwnedLedger] = []
+        for ledger in self._ledgers.all():
+            window = ledger.state.find(group_id)
+            if window is None or not is_meant(ledger, window):
+                continue
+            try:
+                await ledger.ready()
+                decision = decide(ledger, window)
+                ledger.carry_out(decision.events)
+            except GoQueueError as error:
+                failure = error
+                continue
+            self.follow_up(ledger, decision)
+            touched.append(ledger)
+        for ledger in touched:
+            try:
                 await ledger.settled()
+            except GoQueueError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def committed(self, group_id: str, topic: str, partition: int) -> int | None:
         """None where the group has not read yet."""

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Protocol, TypeVar
 
+from msgspec import structs
+
 from goqueue.core.lease.decisions import (
     Claim,
     Decision,
@@ -159,19 +161,24 @@ class Share:
             is_wanted=lambda: want.is_current() and self._is_member(want.group_id, want.member_id),
         )
         deadline = asyncio.get_running_loop().time() + want.wait_ms / 1_000
-        while True:
-            ledgers = await self._open(poll, want, shared, touched)
-            await self._take_each(poll, want, ledgers, shared, touched)
-            await self._settle(touched, shared)
-            touched.clear()
-            if not poll.is_wanted():  # what it has got since is given back with its session
-                for one in shared.values():
-                    one.chunks, one.acquired = [], []
-                return shared
-            if not ledgers or any(one.acquired or one.error for one in shared.values()):
-                return shared
-            if not await self._queue.polling.until_news(poll, list(ledgers.values()), deadline):
-                return shared
+        ledgers: dict[Place, OwnedLedger] = {}
+        try:
+            while True:
+                ledgers = await self._open(poll, want, shared, touched)
+                await self._take_each(poll, want, ledgers, shared, touched)
+                self._queue.polling.pass_on(poll, ledgers.values())
+                await self._settle(touched, shared)
+                touched.clear()
+                if not poll.is_wanted():  # what it has got since is given back with its session
+                    for one in shared.values():
+                        one.chunks, one.acquired = [], []
+                    return shared
+                if not ledgers or any(one.acquired or one.error for one in shared.values()):
+                    return shared
+                if not await self._queue.polling.until_news(poll, list(ledgers.values()), deadline):
+                    return shared
+        finally:
+            self._queue.polling.pass_on(poll, ledgers.values())
 
     def _is_member(self, group_id: str, member_id: str) -> bool:
         try:
@@ -212,7 +219,7 @@ class Share:
         shared: dict[Place, Shared],
         touched: set[Place],
     ) -> None:
-        credit = self._queue.polling.credit(poll, list(ledgers.values()))
+        credit = self._queue.polling.credit(poll)
         room = _Room(min(want.limit, credit), want.bytes_max)
         for place, ledger in ledgers.items():
             try:
@@ -233,8 +240,22 @@ class Share:
         given: list[Given] = []
         batches: dict[int, Found] = {}
         free_count = 0  # records that follow in batches that are in the answer already
+
+        def is_wanted() -> bool:
+            """A step may wait for the disk for so long that leases of those before it end: it would take their records
+            again, and the answer would have them twice."""
+            return poll.is_wanted() and _are_leased(ledger, poll.group_id, given)
+
+        step_poll = structs.replace(poll, is_wanted=is_wanted)
         while step := room.step(batch_bytes_max, free_count):
-            taken = await self._queue.polling.take(ledger, poll, step)
+            try:
+                taken = await self._queue.polling.take(ledger, step_poll, step)
+            except GoQueueError:
+                if not given:
+                    raise
+                taken = None  # what it has got is leased
+            if taken is None:
+                break
             found = await _batches(ledger.source, sorted(one.offset for one in taken.given), batches)
             room.fill(len(taken.given), [len(batch.data) for batch in found.values()])
             batches |= found
@@ -390,6 +411,12 @@ async def _batches(partition: Partition, offsets: Sequence[int], known: dict[int
                 found[batch.header.base_offset] = batch
             at = end = part.next_offset
     return found
+
+
+def _are_leased(ledger: OwnedLedger, group_id: str, given: Sequence[Given]) -> bool:
+    """Whether none of them can be given to anybody now."""
+    window = ledger.state.find(group_id)
+    return not given or (window is not None and all(window.is_leased(one.offset) for one in given))
 
 
 def _lost(offsets: Sequence[int], batches: Mapping[int, Found]) -> Iterator[int]:

@@ -31,7 +31,7 @@ class DelayStats(Struct, frozen=True):
 
     topic: str
     partition: int
-    pending_count: int
+    pending_count: int  # with those that are on their way into the topic: a message is never nowhere
     parked_count: int  # of those: on disk only, because they are due in more than a week
     fired_count: int
     cancelled_count: int

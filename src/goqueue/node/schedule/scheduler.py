@@ -141,7 +141,7 @@ class Scheduler:
         ]
 
     def _pending_count(self) -> int:
-        return sum(schedule.state.states.pending_count for schedule in self._all())
+        return sum(schedule.state.waiting_count for schedule in self._all())
 
     # ---------------------------------------------------------------- use cases
 
@@ -219,7 +219,7 @@ class Scheduler:
             DelayStats(
                 one.source.topic,
                 one.source.index,
-                one.state.states.pending_count,
+                one.state.waiting_count,
                 sum(one.state.wheel.parked.values()),
                 one.fired_count,
                 one.cancelled_count,

@@ -54,6 +54,8 @@ class Flipping:
             for batch in self._batches(path)
             if batch.position + batch.header.size <= durable[path]
         ]
+        if not topic.startswith(_LEDGER):
+            batches = _but_the_last(batches)
         if not batches:
             return ""
         # What came last is what is still under way; the rest is mostly finished.
@@ -95,6 +97,12 @@ class Flipping:
                 damage.lost_places.add((group, topic, index))
                 continue
             damage.doubted.update((group, Place(topic, index, offset)) for offset in offsets)
+
+
+def _but_the_last(batches: list[tuple[str, Found]]) -> list[tuple[str, Found]]:
+    """Of each partition: it would pass for torn, and another record would come in its place. The history goes by places."""
+    last = {path.rsplit("/", 1)[0]: batch for path, batch in batches}
+    return [(path, batch) for path, batch in batches if last[path.rsplit("/", 1)[0]] is not batch]
 
 
 def _offsets(event: Event) -> Iterable[int] | None:

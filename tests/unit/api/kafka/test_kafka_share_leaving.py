@@ -15,6 +15,7 @@ from goqueue.model.errors import UnknownMember
 from goqueue.node.config import LogConfig, QueueConfig
 from goqueue.node.groups.member_requests import GroupMode, Join, PollRequest, Who
 from goqueue.node.node import Node
+from goqueue.node.queue.feed import Feed
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
@@ -125,6 +126,31 @@ def test_the_end_of_a_session_that_was_replaced_takes_nothing_from_the_next() ->
         await world.live(life)
 
     simulate(main, config=structs.replace(CONFIG, log=LogConfig(sync_timeout_ms=30_000)))
+
+
+def test_a_lease_that_ends_while_more_is_fetched_does_not_come_twice_in_one_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was taken first is over before the rest is read: it comes again with the next answer, and no delivery is counted
+    that nobody was told of."""
+    fill, waits_s = Feed.fill, [0.0, 5.0]  # the disk is slow when the fetch looks for more
+
+    async def fill_slowly(feed: Feed, count: int) -> None:
+        await asyncio.sleep(waits_s.pop(0) if waits_s else 0.0)
+        await fill(feed, count)
+
+    async def main(kafka: Kafka, node: Node) -> None:
+        await create(node, visibility_ms="1000", retry_backoff_ms="100")
+        for value in (b"a", b"b"):
+            await publish(node, value)
+        one = await joined(kafka, node)
+        monkeypatch.setattr(Feed, "fill", fill_slowly)
+        # One record is sure to fit, and is taken first.
+        assert await one.open(bytes_max=1024 * 1024) == [Got(0, 0, b"a", 1)]
+        assert waits_s == []
+        assert await one.fetch() == [Got(0, 0, b"a", 2), Got(0, 1, b"b", 1)]
+
+    with_kafka(main)
 
 
 # -------------------------------------------------------------------- what else wakes who waits

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.leases import DEAD_LETTERS, POLICY, Bench, copy_of, facts
+from tests.support.leases import DEAD_LETTERS, POLICY, Bench, check_counts, copy_of, facts
 
 from goqueue.core.lease.damage import Damage, Met, spanned
 from goqueue.core.lease.decisions import (
@@ -85,6 +85,8 @@ def drain(bench: Bench, ledger: Ledger, group_id: str = "g") -> list[int]:
         offsets += [one.offset for one in given]
     assert bench.window(group_id).entries == {}
     assert facts(copy_of(ledger), bench.now_ms) == facts(ledger, bench.now_ms)
+    for window in ledger.windows.values():
+        check_counts(window)
     return offsets
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.support.leases import Bench, copy_of, facts, through_the_log
+from tests.support.leases import Bench, check_counts, copy_of, facts, through_the_log
 
 from goqueue.core.lease.decisions import (
     Claim,
@@ -434,6 +434,12 @@ class Leases(RuleBasedStateMachine):
                     and known.until_ms <= self.bench.now_ms
                     and self.bench.records[offset][0] == lane
                 )
+
+    @invariant()
+    def what_is_counted_is_there(self) -> None:
+        for ledger in (self.bench.ledger, self.replica):
+            for window in ledger.windows.values():
+                check_counts(window)
 
     @invariant()
     def moves_to_one_place_follow_each_other(self) -> None:

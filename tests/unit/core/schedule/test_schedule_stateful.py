@@ -137,6 +137,7 @@ class Schedules(RuleBasedStateMachine):
         pending = {id for id in self.waiting if id not in firing}
         assert pending == {id for id in range(len(self.log)) if states.get(id) is State.PENDING}
         assert states.pending_count == len(pending)
+        assert self.schedule.waiting_count == len(self.waiting)
         assert len(self.delivered) == len(set(self.delivered))
         assert not set(self.delivered) & self.cancelled
 
