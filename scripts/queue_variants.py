@@ -73,9 +73,9 @@ VARIANTS: Final = (
         "the whole backlog is read into memory before the first record is given",
         "node/queue/feed.py",
         "        while len(lane.records) < count and lane.size_bytes < _AHEAD_BYTES_MAX:\n"
-        "            start = lane.end\n"
+        "            start, age = lane.end, lane.age\n"
         "            if start >= bound or size_bytes >= _LOOK_BYTES_MAX:\n",
-        "        while True:\n            start = lane.end\n            if start >= bound:\n",
+        "        while True:\n            start, age = lane.end, lane.age\n            if start >= bound:\n",
         (f"{REST}::test_trap_5_a_backlog_of_mixed_priorities_costs_no_memory",),
     ),
     Variant(
@@ -213,10 +213,10 @@ VARIANTS: Final = (
         16,
         "a share fetch that found nothing is an error",
         "node/queue/share.py",
-        "            if not await self._queue.polling.until_news(poll, list(ledgers.values()), deadline):\n"
-        "                return shared\n",
-        "            if not await self._queue.polling.until_news(poll, list(ledgers.values()), deadline):\n"
-        '                raise ReceiptNotFound("nothing came")\n',
+        "                if not await self._queue.polling.until_news(poll, list(ledgers.values()), deadline):\n"
+        "                    return shared\n",
+        "                if not await self._queue.polling.until_news(poll, list(ledgers.values()), deadline):\n"
+        '                    raise ReceiptNotFound("nothing came")\n',
         (f"{SHARE}::test_trap_16_an_idle_share_fetch_ends_in_time_without_an_error",),
     ),
     Variant(

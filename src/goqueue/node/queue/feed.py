@@ -137,6 +137,12 @@ class Feed:
         log, stable = self._partition.log, self._partition.last_stable_offset
         return stable if log.failure is None else min(stable, log.durable_end)
 
+    @property
+    def durable_bound(self) -> int:
+        """As far as it is on disk. A lease outlives a power cut: if its record did not, another would come to its place and
+        count as given."""
+        return min(self.bound, self._partition.log.durable_end)
+
     def ends(self) -> tuple[int, ...]:
         """Of each lane: its next record, or how far it was looked at in vain."""
         return tuple(lane.records[0].offset if lane.records else lane.end for lane in self._lanes)
@@ -144,7 +150,7 @@ class Feed:
     async def fill(self, count: int) -> None:
         """Until each lane has so many records, or as many as there are on disk. Where that takes long it ends before, and
         `end` says that there is more to look at. One caller at a time."""
-        bound = min(self.bound, self._partition.log.durable_end)
+        bound = self.durable_bound
         known_end = await self._postings.look(bound)
         for index, lane in enumerate(self._lanes):
             lane.end = max(lane.end, self._partition.log.log_start)
@@ -154,9 +160,8 @@ class Feed:
                 await self._fill_other(index, lane, count, known_end)
 
     async def until_durable(self) -> None:
-        """Until something is on disk that was not looked at yet, if anything is on its way there. A lease outlives a power
-        cut: if its record did not, another would come to its place and count as given."""
-        if not self.has_records and self._partition.log.durable_end <= self.end < self.bound:
+        """Until something is on disk that was not looked at yet, if anything is on its way there."""
+        if not self.has_records and self.durable_bound <= self.end < self.bound:
             await self._partition.commit.wait(self.bound)
 
     def offer(self, count: int, *, keeps_key_order: bool) -> Offer:
