@@ -473,6 +473,21 @@ def test_an_answer_with_records_that_come_again_is_no_larger_than_one_with_new_o
     simulate(lambda world: world.live(main))
 
 
+def test_an_answer_from_many_partitions_is_no_larger_than_one_from_a_few() -> None:
+    async def main(node: Node) -> None:
+        await create(node, partition_count=20)
+        for partition in range(20):
+            for _ in range(3):
+                await publish(node, b"x" * 900_000, partition=partition)
+        got = 0
+        while some := await poll(node):
+            assert sum(len(one.record.value or b"") for one in some) <= 12 * 1024 * 1024
+            got += len(some)
+        assert got == 60
+
+    simulate(lambda world: world.live(main))
+
+
 def test_a_group_that_is_not_deleted_after_all_has_not_lost_its_place() -> None:
     async def main(node: Node) -> None:
         await create(node)

@@ -38,6 +38,7 @@ from goqueue.node.shard_timer import ShardTimer
 from goqueue.node.topic_table import TopicTable
 
 _ROUND_COUNT_MAX: Final = 100  # of looking behind records that wait for others of their key
+_ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024  # of values: with so many, no other partition is asked
 _HUNG_UP: Final = "the client hung up"
 
 
@@ -70,6 +71,10 @@ class Taken(NamedTuple):
     given: list[Given]
     records: dict[int, StoredRecord]
     deadline_ms: int
+
+    @property
+    def size_bytes(self) -> int:
+        return sum([len(self.records[one.offset].value or ()) for one in self.given])
 
 
 class Polling:
@@ -144,10 +149,10 @@ class Polling:
         receipts = await self._receipts()
         got: list[tuple[OwnedLedger, Taken]] = []
         delivered: list[Delivered] = []
-        room, failure = poll.limit, None
+        room, size_bytes, failure = poll.limit, 0, None
         try:
             for ledger in self._in_turn(poll.group_id, ledgers):
-                if not room:
+                if not room or size_bytes >= _ANSWER_BYTES_MAX:
                     break
                 try:
                     taken = await self.take(ledger, poll, room)
@@ -157,6 +162,7 @@ class Polling:
                 if taken is not None and taken.given:
                     got.append((ledger, taken))
                     room -= len(taken.given)
+                    size_bytes += taken.size_bytes
             self.pass_on(poll, ledgers)
             for ledger, taken in got:
                 try:
