@@ -201,11 +201,12 @@ def test_trap_32_a_name_that_could_leave_its_folder_is_refused_on_every_route(br
         "/topics/{topic}/messages": {"messages": [{"value": "v"}]},
         "/admin/topics/{topic}/partitions": {"count": 9},
         "/topics/{topic}/redrive": {},
+        "/topics/{topic}/recurring": {"name": "s", "every": "5m", "message": {"value": "v"}},
     }
     for method, path in NAMED:
         for segment in BAD_SEGMENTS:
             for prefix in ("", "/v1"):
-                target = prefix + path.format(topic=segment, partition=0, offset=0, group="g")
+                target = prefix + path.format(topic=segment, partition=0, offset=0, group="g", schedule="s")
                 answer = call(
                     broker, method, target, bodies.get(path) if method in ("PATCH", "POST") else None
                 )
