@@ -189,7 +189,7 @@ def test_a_poll_by_who_may_not_or_for_what_cannot_be(
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [
-        ({"delay": "367d"}, "INVALID_DELAY", ("31708800000", "31622400000")),
+        ({"delay": "367d"}, "INVALID_DELAY", ("too long", "31622400000")),
         ({"delay": "soon"}, "INVALID_DELAY", ("'soon'", "write 250ms")),
         ({"delay": -1}, "INVALID_DELAY", ("-1", "0 or more")),
         ({"deliverAt": "tomorrow"}, "INVALID_DELAY", ("'tomorrow'", "RFC 3339")),
