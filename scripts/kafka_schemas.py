@@ -1,4 +1,4 @@
-"""Writes src/goqueue/api/kafka/schemas.json from the classes of `kio`, which are generated from Kafka's own schemas.
+"""Writes src/goqueue/wire/schemas.json from the classes of `kio`, which are generated from Kafka's own schemas.
 
 `make schemas` runs it; a test fails when the file and `kio` differ. Why a file: docs/adr/0019-kafka-codec.md."""
 
@@ -17,7 +17,7 @@ from uuid import UUID
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 
-TARGET = Path(__file__).parents[1] / "src" / "goqueue" / "api" / "kafka" / "schemas.json"
+TARGET = Path(__file__).parents[1] / "src" / "goqueue" / "wire" / "schemas.json"
 # What clients and their tools call, here or in a release that is planned. Left out: KRaft, the traffic between brokers,
 # delegation tokens, telemetry and Kafka Streams' own groups.
 _WORDS = """

@@ -11,9 +11,9 @@ from tests.fuzz.messages import Messages, frame, framed
 from tests.fuzz.target import CONNECTION_COUNT_MAX, FRAME_BYTES_MAX, Broken, Peer, Target, read_answer
 from tests.support.logs import plain_batch
 
-from goqueue.api.kafka.codec import Malformed, Output, request_writer
 from goqueue.api.kafka.connection import WAITING_BYTES_MAX, WAITING_COUNT_MAX
-from goqueue.api.kafka.schema import request_schema
+from goqueue.wire.codec import Malformed, Output, request_writer
+from goqueue.wire.schema import request_schema
 
 Attack = Callable[[Random, Target], Awaitable[None]]
 

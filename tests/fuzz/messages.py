@@ -7,8 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from goqueue.api.kafka.codec import Output, is_flexible, request_writer, response_writer
-from goqueue.api.kafka.schema import Field, MessageSchema, api_key, request_schema, response_schema
+from goqueue.wire.codec import Output, is_flexible, request_writer, response_writer
+from goqueue.wire.schema import Field, MessageSchema, api_key, request_schema, response_schema
 
 _INT_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _LETTERS = "abcABC019._-/\u00e9\u20ac\0 "

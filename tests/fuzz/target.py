@@ -15,16 +15,16 @@ from tests.support.logs import plain_batch
 
 from goqueue.api.kafka.app import KafkaListener, served_apis
 from goqueue.api.kafka.call import Api
-from goqueue.api.kafka.codec import Output, is_flexible, request_writer, response_reader
 from goqueue.api.kafka.connection import Connection
 from goqueue.api.kafka.context import Context
-from goqueue.api.kafka.schema import request_schema
 from goqueue.log.os_disk import OsDisk
 from goqueue.model.limits import Limits
 from goqueue.model.topic_ids import topic_uuid
 from goqueue.node.clock import SystemClock
 from goqueue.node.config import NodeConfig
 from goqueue.node.node import Node
+from goqueue.wire.codec import Output, is_flexible, request_writer, response_reader
+from goqueue.wire.schema import request_schema
 
 FRAME_BYTES_MAX = 1 << 20
 CONNECTION_COUNT_MAX = 300

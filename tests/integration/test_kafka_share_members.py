@@ -18,8 +18,8 @@ from tests.support.broker import Broker
 from tests.support.kafka_admins import ConfluentAdmin
 from tests.support.kafka_admins import confluent as admin
 
-from goqueue.api.kafka.codec import Output, request_writer, response_reader
-from goqueue.api.kafka.schema import api_key, request_schema
+from goqueue.wire.codec import Output, request_writer, response_reader
+from goqueue.wire.schema import api_key, request_schema
 
 confluent: Any = confluent_kafka
 TIMEOUT_S = 30.0

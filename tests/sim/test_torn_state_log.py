@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from goqueue.api.kafka.schema import request_schema
 from goqueue.sim.broker import SimBroker
 from goqueue.sim.disk import SimDisk
 from goqueue.sim.kafka.client import SimKafkaClient
 from goqueue.sim.loop import SimLoop, run
 from goqueue.sim.platter import FileNode
+from goqueue.wire.schema import request_schema
 
 TORN_BYTES = 60
 

@@ -10,11 +10,11 @@ from tests.support.nodes import CONFIG, World, simulate
 
 from goqueue.api.kafka.app import served_apis
 from goqueue.api.kafka.call import Call, Closing
-from goqueue.api.kafka.codec import Output, request_reader, request_writer, response_reader, response_writer
 from goqueue.api.kafka.context import Context
-from goqueue.api.kafka.schema import request_schema
 from goqueue.node.config import NodeConfig
 from goqueue.node.node import Node
+from goqueue.wire.codec import Output, request_reader, request_writer, response_reader, response_writer
+from goqueue.wire.schema import request_schema
 
 
 def requests(api: str) -> Any:  # the classes are made at run time

@@ -12,8 +12,8 @@ import uvloop
 
 from goqueue.api.kafka.call import Api, Handle
 from goqueue.api.kafka.dispatch import Dispatch
-from goqueue.api.kafka.schema import api_key, responses
 from goqueue.api.kafka.server import KafkaServer
+from goqueue.wire.schema import api_key, responses
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 TIMEOUT_S = 20.0

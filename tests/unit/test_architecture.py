@@ -18,10 +18,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "log": {"model"},
     "core": {"model"},
     "node": {"model", "log", "core"},
-    "api": {"model", "node"},
-    "client": {"model", "log"},
-    "cli": {"model", "log", "core", "node", "api", "client", "sim"},
-    "sim": {"model", "log", "core", "node", "api", "client"},
+    "wire": {"model"},
+    "api": {"model", "node", "wire"},
+    "client": {"model", "log", "wire"},
+    "pipeline": {"model", "log", "wire", "client"},
+    "cli": {"model", "log", "core", "node", "wire", "api", "client", "pipeline", "sim"},
+    "sim": {"model", "log", "core", "node", "wire", "api", "client"},
 }
 # `api` hands the disk to nobody: what it needs of the log it gets through `node`.
 IMPURE = {"asyncio", "logging", "os", "pathlib", "random", "secrets", "socket", "threading", "time", "uuid"}

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from goqueue.api.kafka.app import served_apis
 from goqueue.api.kafka.call import Api
-from goqueue.api.kafka.codec import REQUEST_ITEM_COUNT_MAX
 from goqueue.api.kafka.connection import IDLE_S_MAX, WAITING_BYTES_MAX, WAITING_COUNT_MAX
 from goqueue.api.kafka.context import Context
-from goqueue.api.kafka.schema import api_key
 from goqueue.log.os_disk import OsDisk
 from goqueue.node.clock import SystemClock
 from goqueue.node.config import NodeConfig
 from goqueue.node.node import Node
+from goqueue.wire.codec import REQUEST_ITEM_COUNT_MAX
+from goqueue.wire.schema import api_key
 
 _INTRODUCTION = """\
 # Kafka clients

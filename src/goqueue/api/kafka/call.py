@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-# The message that a handler answers with: one of the classes of `goqueue.api.kafka.schema`, made at run time.
+# The message that a handler answers with: one of the classes of `goqueue.wire.schema`, made at run time.
 Message = Any
 
 

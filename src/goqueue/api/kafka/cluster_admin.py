@@ -7,10 +7,10 @@ from typing import Any
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, code_of
 from goqueue.api.kafka.error_text import text_of
-from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import ElectionNotNeeded, GoQueueError, InvalidRequest, PartitionOffline
 from goqueue.node.folder import LOGS
 from goqueue.node.requests import PartitionFacts
+from goqueue.wire.schema import responses
 
 _L = responses("describe_log_dirs")
 _E = responses("elect_leaders")

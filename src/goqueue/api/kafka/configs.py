@@ -12,11 +12,11 @@ from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.config_entries import ConfigEntry, broker_entries, group_entries, topic_entries
 from goqueue.api.kafka.context import BROKER_ID, Context, code_of
 from goqueue.api.kafka.error_text import text_of
-from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidSetting
 from goqueue.model.setting_changes import SettingAction, SettingOp, apply_incremental
 from goqueue.model.settings import SettingType
 from goqueue.node.topics import Edit
+from goqueue.wire.schema import responses
 
 _D = responses("describe_configs")
 _A = responses("alter_configs")

@@ -18,11 +18,11 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from goqueue.api.kafka.call import Answer, Call, Closing, Later, NoAnswer
-from goqueue.api.kafka.codec import Malformed
 from goqueue.api.kafka.dispatch import Dispatch, encode_answer
-from goqueue.api.kafka.frames import Frame, FrameReader
-from goqueue.api.kafka.schema import api_key
 from goqueue.model.errors import InvariantViolation
+from goqueue.wire.codec import Malformed
+from goqueue.wire.frames import Frame, FrameReader
+from goqueue.wire.schema import api_key
 
 logger = logging.getLogger(__name__)
 WAITING_COUNT_MAX = 32  # frames read and not begun, and answers not sent

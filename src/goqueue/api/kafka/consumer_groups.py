@@ -7,9 +7,9 @@ from typing import Any
 from goqueue.api.kafka.assignments import Assignment, assigned, described
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, coordinator_code
-from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError
 from goqueue.node.groups.requests import ConsumerGroupFacts, ConsumerHeartbeat
+from goqueue.wire.schema import responses
 
 _H = responses("consumer_group_heartbeat")
 _D = responses("consumer_group_describe")

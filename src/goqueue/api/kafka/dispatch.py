@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from goqueue.api.kafka.call import Api, Call, Closing, Message
-from goqueue.api.kafka.codec import Malformed, Output, is_flexible, request_reader, response_writer
-from goqueue.api.kafka.codec import read_uvarint as _read_uvarint
-from goqueue.api.kafka.frames import Frame
-from goqueue.api.kafka.schema import api_key
+from goqueue.wire.codec import Malformed, Output, is_flexible, request_reader, response_writer
+from goqueue.wire.codec import read_uvarint as _read_uvarint
+from goqueue.wire.frames import Frame
+from goqueue.wire.schema import api_key
 
 _HEADER = struct.Struct(">hhi")
 _CLIENT_ID = struct.Struct(">h")

@@ -8,10 +8,10 @@ from typing import Any
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, code_of
 from goqueue.api.kafka.fetch_sessions import NO_SESSION, FetchSessions
-from goqueue.api.kafka.schema import NO_UUID, responses
 from goqueue.model.errors import GoQueueError
 from goqueue.node.fetch import Fetched, FetchLimits, Wanted
 from goqueue.node.requests import Isolation
+from goqueue.wire.schema import NO_UUID, responses
 
 _R = responses("fetch")
 _NAMES_IDS_FROM = 13

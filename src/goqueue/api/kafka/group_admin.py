@@ -6,9 +6,9 @@ from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, code_of
-from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError, GroupNotFound
 from goqueue.node.groups.requests import ClassicGroupFacts
+from goqueue.wire.schema import responses
 
 _L = responses("list_groups")
 _G = responses("describe_groups")

@@ -7,7 +7,6 @@ from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, coordinator_code
-from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError
 from goqueue.node.groups.requests import (
     CommitOffsets,
@@ -17,6 +16,7 @@ from goqueue.node.groups.requests import (
     NewOffset,
     PartitionResult,
 )
+from goqueue.wire.schema import responses
 
 _C = responses("offset_commit")
 _F = responses("offset_fetch")

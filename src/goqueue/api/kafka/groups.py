@@ -6,9 +6,9 @@ from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, coordinator_code
-from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError, MemberIdRequired
 from goqueue.node.groups.requests import Heartbeat, JoinGroup, LeaveGroup, Leaver, SyncGroup
+from goqueue.wire.schema import responses
 
 _J = responses("join_group")
 _S = responses("sync_group")

@@ -6,10 +6,10 @@ from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import BROKER_ID, Context, code_of
-from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError, InvalidRequest, TopicExists, TopicNotFound
 from goqueue.model.names import check_new_topic_name
 from goqueue.node.requests import PartitionFacts
+from goqueue.wire.schema import responses
 
 _M = responses("metadata")
 _C = responses("find_coordinator")

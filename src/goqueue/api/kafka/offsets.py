@@ -6,9 +6,9 @@ from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, code_of
-from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError
 from goqueue.node.requests import Isolation
+from goqueue.wire.schema import responses
 
 _L = responses("list_offsets")
 _E = responses("offset_for_leader_epoch")

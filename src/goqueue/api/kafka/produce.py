@@ -6,10 +6,10 @@ from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call, Later, NoAnswer
 from goqueue.api.kafka.context import Context, code_of
-from goqueue.api.kafka.schema import responses
 from goqueue.model.acks import Acks
 from goqueue.model.errors import GoQueueError, InvalidBatch
 from goqueue.node.publish import Placed, Transaction
+from goqueue.wire.schema import responses
 
 _R = responses("produce")
 _INVALID_REQUIRED_ACKS = 21

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from goqueue.api.kafka.connection import Connection
 from goqueue.api.kafka.dispatch import Dispatch
-from goqueue.api.kafka.frames import SCRATCH_BYTES
+from goqueue.wire.frames import SCRATCH_BYTES
 
 logger = logging.getLogger(__name__)
 _BACKLOG = 2_048

@@ -8,7 +8,6 @@ from typing import Any
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, code_of
 from goqueue.api.kafka.error_text import text_of
-from goqueue.api.kafka.schema import responses
 from goqueue.api.kafka.share_sessions import CLOSING_EPOCH, OPENING_EPOCH, Member, ShareSessions, Spot
 from goqueue.model.errors import (
     CoordinatorNotAvailable,
@@ -19,6 +18,7 @@ from goqueue.model.errors import (
 )
 from goqueue.node.queue.ledgers import Place
 from goqueue.node.queue.share_requests import Shared, ShareFetch, Verdict, Verdicts
+from goqueue.wire.schema import responses
 
 _F = responses("share_fetch")
 _A = responses("share_acknowledge")

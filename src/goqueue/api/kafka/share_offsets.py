@@ -8,9 +8,9 @@ from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, coordinator_code
 from goqueue.api.kafka.error_text import text_of
 from goqueue.api.kafka.group_offsets import by_topic
-from goqueue.api.kafka.schema import NO_UUID, responses
 from goqueue.model.errors import GoQueueError
 from goqueue.node.queue.share_requests import ShareOffset
+from goqueue.wire.schema import NO_UUID, responses
 
 _S = responses("describe_share_group_offsets")
 _A = responses("alter_share_group_offsets")

@@ -11,7 +11,6 @@ from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.config_entries import topic_entries
 from goqueue.api.kafka.context import BROKER_ID, Context, code_of
 from goqueue.api.kafka.error_text import text_of
-from goqueue.api.kafka.schema import NO_UUID, responses
 from goqueue.model.errors import (
     GoQueueError,
     InvalidReplicaAssignment,
@@ -22,6 +21,7 @@ from goqueue.model.errors import (
 )
 from goqueue.model.topic_ids import topic_uuid
 from goqueue.node.requests import TopicFacts
+from goqueue.wire.schema import NO_UUID, responses
 
 _C = responses("create_topics")
 _D = responses("delete_topics")

@@ -8,10 +8,10 @@ from typing import Any
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, coordinator_code
 from goqueue.api.kafka.group_offsets import by_topic, new_offsets
-from goqueue.api.kafka.schema import responses
 from goqueue.model.errors import GoQueueError, InvalidRequest, TransactionalProducerFenced
 from goqueue.node.groups.requests import CommitInTransaction, PartitionResult
 from goqueue.node.transactions.requests import ProducerEpoch, TopicPartition
+from goqueue.wire.schema import responses
 
 _I = responses("init_producer_id")
 _P = responses("add_partitions_to_txn")

@@ -7,7 +7,7 @@ from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.dispatch import API_VERSIONS
-from goqueue.api.kafka.schema import api_key, responses
+from goqueue.wire.schema import api_key, responses
 
 _R = responses(API_VERSIONS)
 _UNSUPPORTED_VERSION = 35

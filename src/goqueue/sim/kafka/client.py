@@ -8,10 +8,10 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from goqueue.api.kafka.codec import Output, is_flexible, request_writer, response_reader
-from goqueue.api.kafka.schema import api_key, request_schema
 from goqueue.sim.broker import HOST, KAFKA_PORT
 from goqueue.sim.http import NoAnswer
+from goqueue.wire.codec import Output, is_flexible, request_writer, response_reader
+from goqueue.wire.schema import api_key, request_schema
 
 REQUEST_TIMEOUT_S = 12.0
 _HEADER = struct.Struct(">hhih")

@@ -10,10 +10,10 @@ import pytest
 from tests.support.kafka_calls import Kafka, requests, with_kafka
 from tests.support.nodes import CONFIG, create, publish
 
-from goqueue.api.kafka.schema import NO_UUID
 from goqueue.model.errors import TopicNotFound
 from goqueue.model.topic_ids import topic_uuid
 from goqueue.node.node import Node
+from goqueue.wire.schema import NO_UUID
 
 _C = requests("create_topics")
 _D = requests("delete_topics")

@@ -24,8 +24,8 @@ from tests.support.kafka_sockets import (
 
 from goqueue.api.kafka.call import Answer, Call, Later, NoAnswer
 from goqueue.api.kafka.connection import WAITING_COUNT_MAX
-from goqueue.api.kafka.schema import api_key
 from goqueue.model.errors import InvariantViolation
+from goqueue.wire.schema import api_key
 
 GROUPS = "delete_groups"
 pytestmark = pytest.mark.parametrize("loop", LOOPS)

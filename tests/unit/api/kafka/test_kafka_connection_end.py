@@ -26,12 +26,12 @@ from tests.support.kafka_sockets import (
 )
 
 from goqueue.api.kafka.call import Answer, Call, Later
-from goqueue.api.kafka.codec import Output, request_writer
 from goqueue.api.kafka.connection import IDLE_S_MAX
-from goqueue.api.kafka.schema import request_schema
 from goqueue.model.limits import Limits
 from goqueue.node.config import NodeConfig
 from goqueue.sim.loop import run
+from goqueue.wire.codec import Output, request_writer
+from goqueue.wire.schema import request_schema
 
 GROUPS = "delete_groups"
 on_both_loops = pytest.mark.parametrize("loop", LOOPS)

@@ -12,8 +12,8 @@ from tests.fuzz.messages import framed
 from tests.fuzz.target import Peer, Target, read_answer
 from tests.support.kafka_sockets import TIMEOUT_S
 
-from goqueue.api.kafka.codec import response_reader
-from goqueue.api.kafka.schema import api_key, request_schema, response_schema
+from goqueue.wire.codec import response_reader
+from goqueue.wire.schema import api_key, request_schema, response_schema
 
 Main = Callable[[Target, Peer], Awaitable[None]]
 TAG = b"\x01\xce\x10\x03abc"  # one tagged field, number 2126, three bytes

@@ -75,7 +75,7 @@ class MessageSchema:
 
 @cache
 def _schemas() -> dict[str, ApiSchema]:
-    text = files("goqueue.api.kafka").joinpath("schemas.json").read_bytes()
+    text = files("goqueue.wire").joinpath("schemas.json").read_bytes()
     return msgspec.json.decode(text, type=dict[str, ApiSchema])
 
 

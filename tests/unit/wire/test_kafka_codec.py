@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fuzz.messages import Messages
 
-from goqueue.api.kafka.codec import (
+from goqueue.wire.codec import (
     REQUEST_ITEM_COUNT_MAX,
     TEXT_BYTES_MAX,
     Malformed,
@@ -23,7 +23,7 @@ from goqueue.api.kafka.codec import (
     response_writer,
     write_uvarint,
 )
-from goqueue.api.kafka.schema import Field, MessageSchema, api_names, request_schema, responses
+from goqueue.wire.schema import Field, MessageSchema, api_names, request_schema, responses
 
 WIDTH = 200
 _SMALLEST = {"string": "ab", "bytes": b"", "uuid": bytes(16)}

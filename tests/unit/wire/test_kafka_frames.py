@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goqueue.api.kafka.frames import Frame, FrameReader
+from goqueue.wire.frames import Frame, FrameReader
 
 LIMIT = 100
 

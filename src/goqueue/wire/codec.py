@@ -13,8 +13,8 @@ from functools import cache
 from operator import attrgetter, itemgetter
 from typing import Any, cast
 
-from goqueue.api.kafka.frames import Frame
-from goqueue.api.kafka.schema import Field, MessageSchema, request_schema, response_schema
+from goqueue.wire.frames import Frame
+from goqueue.wire.schema import Field, MessageSchema, request_schema, response_schema
 
 Reader = Callable[[Frame, int], tuple[Any, int]]
 Writer = Callable[["Output", Any], None]

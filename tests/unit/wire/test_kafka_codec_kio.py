@@ -19,11 +19,11 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_writer
 from kio.static.primitive import Records
 
-from goqueue.api.kafka.codec import Output, request_reader, request_writer, response_reader, response_writer
-from goqueue.api.kafka.schema import NO_UUID, Field, MessageSchema, api_key, api_names, request_schema
-from goqueue.api.kafka.schema import response_schema as _response_schema
+from goqueue.wire.codec import Output, request_reader, request_writer, response_reader, response_writer
+from goqueue.wire.schema import NO_UUID, Field, MessageSchema, api_key, api_names, request_schema
+from goqueue.wire.schema import response_schema as _response_schema
 
-SCRIPT = Path(__file__).parents[4] / "scripts" / "kafka_schemas.py"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "kafka_schemas.py"
 EXAMPLES = settings(
     max_examples=int(os.environ.get("GOQUEUE_CODEC_EXAMPLES", "3")),
     deadline=None,
