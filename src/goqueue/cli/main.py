@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from goqueue.cli.commands import check, config, consume, produce, serve, topic, version
+from goqueue.cli.commands import check, config, consume, pipeline, produce, serve, topic, version
 from goqueue.cli.options import URL_DEFAULT, Failure
 from goqueue.cli.output import Output, print_error
 from goqueue.client.rest import ApiError, Unreachable
 from goqueue.model.errors import GoQueueError
+from goqueue.pipeline.errors import PipelineError
 
 # Plain help and plain errors: one sentence that fits a log, and no 100 ms to load a renderer.
 app = typer.Typer(
@@ -27,6 +28,7 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("check")(check.check)
 app.add_typer(config.app, name="config")
+app.add_typer(pipeline.app, name="pipeline")
 app.command("version")(version.version)
 
 
@@ -45,7 +47,7 @@ def run() -> None:
     bug and shows its traceback."""
     try:
         app(prog_name="goqueue")
-    except (ApiError, Unreachable, Failure, GoQueueError, OSError) as error:
+    except (ApiError, Unreachable, Failure, GoQueueError, PipelineError, OSError) as error:
         print_error(str(error))
         sys.exit(1)
 

@@ -1,0 +1,58 @@
+"""Where topics are: a broker, or a folder of segment files. Jobs and pipelines read and write through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+
+from goqueue.pipeline.errors import OptionError
+
+FORMAT = "goqueue"
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Give `bootstrap` for a broker, or `path` for segment files. `options` go to every read and write as they are."""
+
+    bootstrap: str | None = None
+    path: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.bootstrap is not None and self.path is not None:
+            raise OptionError(
+                f"bootstrap is {self.bootstrap!r} and path is {self.path!r}; topics are read from one of them"
+            )
+
+    def read(self, spark: SparkSession, topics: Sequence[str], /, **options: str | int | bool) -> DataFrame:
+        """The records of these topics as rows; options as `spark.read.format("goqueue")` takes them."""
+        reader = spark.read.format(FORMAT).options(**self._common()).option("subscribe", ",".join(topics))
+        return reader.options(**_texts(options)).load()
+
+    def stream(self, spark: SparkSession, topics: Sequence[str], /, **options: str | int | bool) -> DataFrame:
+        reader = spark.readStream.format(FORMAT).options(**self._common())
+        return reader.option("subscribe", ",".join(topics)).options(**_texts(options)).load()
+
+    def write(self, frame: DataFrame, /, **options: str | int | bool) -> None:
+        """Append the rows to topics, all or none of them."""
+        if self.path is not None:
+            raise OptionError(f"{self.path!r} is a folder; rows are written to a broker: give its address")
+        writer = frame.write.format(FORMAT).mode("append")
+        writer.options(**self._common()).options(**_texts(options)).save()
+
+    def _common(self) -> dict[str, str]:
+        if self.path is not None:
+            place = {"transport": "files", "path": self.path}
+        else:
+            place = {"bootstrap.servers": self.bootstrap or BOOTSTRAP_DEFAULT}
+        return {**place, **self.options}
+
+
+def _texts(options: Mapping[str, str | int | bool]) -> dict[str, str]:
+    """Options as Spark passes them on: text."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
+    }

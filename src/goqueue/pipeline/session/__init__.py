@@ -1,0 +1,1 @@
+"""Starting Spark: which Java, which settings, which folders."""
