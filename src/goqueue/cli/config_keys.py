@@ -241,6 +241,18 @@ KEYS: tuple[Key, ...] = (
         "transactions.id_count_max", _COUNT, "Transactional ids in one of the 50 partitions of transactions."
     ),
     Key(
+        "transactions.member_timeout_ms_max",
+        _INTERVAL,
+        "The longest time-out a member of a joint transaction may ask for.",
+    ),
+    Key("transactions.member_count_max", _COUNT, "Open members of one joint transaction."),
+    Key(
+        "transactions.joint_expiration_ms",
+        _RETENTION,
+        "How long it is remembered which batch a joint committed last.",
+    ),
+    Key("transactions.joint_count_max", _COUNT, "Joints in one of the 50 partitions of transactions."),
+    Key(
         "queue.in_flight_count_max",
         _COUNT,
         "Messages that one member of a queue group may hold; it gets no more until it has finished some.",

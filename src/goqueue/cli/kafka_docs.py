@@ -62,6 +62,8 @@ _NOTES = {
     "end_txn": "the epoch rises with every transaction from 5 on (KIP-890)",
     "elect_leaders": "there is one node, so no election is ever needed",
     "delete_records": "durable before the answer",
+    "enrol_in_joint": "our own: a part in a batch that many write and one commits (ADR 27); other clients pass it over",
+    "end_joint": "our own: one verdict about all parts of a batch",
 }
 _DIFFERENCES = """
 ## What differs from Apache Kafka

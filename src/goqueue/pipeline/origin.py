@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 
 from goqueue.pipeline.errors import OptionError
+from goqueue.pipeline.source.options import Access, Mode, source_options
 
 FORMAT = "goqueue"
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
@@ -42,6 +43,11 @@ class Origin:
             raise OptionError(f"{self.path!r} is a folder; rows are written to a broker: give its address")
         writer = frame.write.format(FORMAT).mode("append")
         writer.options(**self._common()).options(**_texts(options)).save()
+
+    def access(self, *, topic: str, **options: str | int | bool) -> Access:
+        """What tasks need that read without rows of Spark's."""
+        given = {**self._common(), "subscribe": topic, **_texts(options)}
+        return source_options(given, Mode.BATCH).access
 
     def _common(self) -> dict[str, str]:
         if self.path is not None:

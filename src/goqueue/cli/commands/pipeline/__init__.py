@@ -4,4 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from goqueue.cli.commands.pipeline import archive
+
 app = typer.Typer(no_args_is_help=True, help="Run jobs and pipelines over topics, on Spark.")
+app.command("archive")(archive.archive)

@@ -1,0 +1,46 @@
+"""Work in Arrow that Spark only schedules: one task per item, and what comes back is small.
+
+Spark retries what fails, spreads tasks over its executors and runs none twice at the same time unless it speculates; so the
+work must not mind being begun twice. No row crosses into the JVM but the results.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from goqueue.pipeline.errors import PipelineError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+TASK_COUNT_MAX = 100_000
+_RESULT = "result binary"
+
+
+def run_tasks(spark: SparkSession, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """What `work` gives for each item, in their order. Both have to be picklable."""
+    if not items:
+        return []
+    if len(items) > TASK_COUNT_MAX:
+        raise PipelineError(f"{len(items)} tasks are too many; a job has at most {TASK_COUNT_MAX}")
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            results = [(index, work(items[index])) for index in batch.column(0).to_pylist()]
+            yield pa.record_batch([pa.array([pickle.dumps(one) for one in results], pa.binary())], ["result"])
+
+    frame = spark.range(0, len(items), 1, len(items)).mapInArrow(run, _RESULT)
+    found = dict(pickle.loads(row[0]) for row in frame.collect())  # noqa: S301 - our own workers wrote it
+    return [found[index] for index in range(len(items))]
+
+
+def attempt_name() -> str:
+    """Tells this attempt of this task from every other one of the application: for names of what it writes."""
+    context = TaskContext.get()
+    return "driver" if context is None else f"{context.stageId()}-{context.taskAttemptId()}"
