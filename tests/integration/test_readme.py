@@ -42,7 +42,7 @@ def _without_chance(line: str) -> object:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_queues_curl_lines_print_what_the_readme_says(broker: Broker, tmp_path: Path) -> None:
-    section = README[README.index("## As a queue") : README.index("## What it does today")]
+    section = README[README.index("## As a queue") : README.index("## On Spark")]
     blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
     (expected,) = re.findall(r"```json\n(.*?)```", section, re.DOTALL)

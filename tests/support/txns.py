@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from goqueue.core.txn.config import TxnConfig
 from goqueue.core.txn.events import ProducerEpoch, TopicPartition, TransactionSaved, TxnCodec, TxnState
+from goqueue.core.txn.joint import AlreadyCommitted, Enrolled, Winner
 from goqueue.core.txn.outcome import Decision, MarkerWork, ProducerIdNeeded
 from goqueue.core.txn.shard import TxnShard
 from goqueue.model.errors import ConcurrentTransactions
@@ -71,6 +72,40 @@ class Coordinator:
                 now_ms=self.now_ms,
             )
         )
+
+    def enrol(
+        self, member: str = "m", *, joint: str = "q", batch: int = 0, timeout_ms: int = 60_000
+    ) -> Enrolled | AlreadyCommitted:
+        reply = self.decide(
+            lambda fresh: self.shard.joints.enrol(
+                joint, batch, member, timeout_ms, fresh_producer_id=fresh, now_ms=self.now_ms
+            )
+        )
+        if isinstance(reply, ConcurrentTransactions):
+            raise reply
+        return reply
+
+    def enrolled(self, member: str = "m", *parts: TopicPartition, joint: str = "q", batch: int = 0) -> Winner:
+        """A member that has written to these partitions."""
+        reply = self.enrol(member, joint=joint, batch=batch)
+        assert isinstance(reply, Enrolled)
+        if parts:
+            self.add(reply.producer, *parts, id=reply.transactional_id)
+        return Winner(reply.transactional_id, reply.producer)
+
+    def commit_joint(self, *winners: Winner, joint: str = "q", batch: int = 0) -> bool:
+        return self.decide(lambda _: self.shard.joints.commit(joint, batch, winners, self.now_ms))
+
+    def abort_joint(self, *, joint: str = "q", batch: int = 0) -> bool:
+        return self.decide(lambda _: self.shard.joints.abort(joint, batch, self.now_ms))
+
+    def verdicts(self) -> dict[str, bool]:
+        """Of what is decided and not complete, whether it is committed."""
+        return {work.transactional_id: work.is_commit for work in self.pending}
+
+    def complete_all(self) -> None:
+        while self.pending:
+            self.written(self.pending.pop())
 
     def complete(self, *, id: str = "app") -> MarkerWork:
         """Write the markers of the id's transaction."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -55,8 +56,8 @@ def _archive_topic(spark: SparkSession, request: StreamRequest, topic: str) -> i
     )
     try:
         query = writer.start(target)
-    except PySparkException as error:
-        if error.getCondition() != "DATA_SOURCE_NOT_FOUND":
+    except (PySparkException, Py4JError) as error:
+        if "DATA_SOURCE_NOT_FOUND" not in str(error):
             raise
         raise PipelineError(
             f"this Spark cannot write format {request.format!r}; add its package (--conf spark.jars.packages=...) "

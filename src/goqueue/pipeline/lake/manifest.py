@@ -11,8 +11,6 @@ the manifest never does.
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 import msgspec
 from msgspec import Struct
 
@@ -68,7 +66,7 @@ class Table:
     def url(self, name: str) -> str:
         """A file of the table as Spark is told of it."""
         if self.store.is_local:
-            return f"file://{quote(self.store.path(name))}"
+            return f"file://{self.store.path(name)}"
         return f"{self.store.uri}/{name}"
 
     def open(self) -> Manifest:

@@ -34,6 +34,7 @@ _DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
     "spark.sql.streaming.stopTimeout": "30s",
+    "spark.sql.streaming.numRecentProgressUpdates": "10000",
     "spark.python.worker.reuse": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
@@ -68,6 +69,9 @@ def start_session(options: SessionOptions | None = None) -> SparkSession:
     options = options or SessionOptions()
     if options.remote is not None:
         return _remote_session(options)
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
     os.environ["JAVA_HOME"] = str(find_java().home)
     settings = dict(_DEFAULTS)
     java_options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"]

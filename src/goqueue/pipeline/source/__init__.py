@@ -1,0 +1,1 @@
+"""Topics as tables and streams: what Spark reads, in which stretches, and when."""
