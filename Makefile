@@ -88,7 +88,7 @@ lock: | $(BIN)/python ## Pin the newest allowed version of every dependency, wit
 .PHONY: clean
 clean: ## Remove the environment, caches and build products; ./data stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/goqueue.egg-info
-	rm -f src/goqueue/log/_kernel*.so
+	rm -f src/goqueue/log/_kernel*.so src/goqueue/log/_columns*.so
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -111,7 +111,7 @@ $(DEV_READY): requirements/dev.lock | $(BIN)/python
 	@$(PIP) install --require-hashes --requirement $<
 	@touch $@
 
-$(PACKAGE_READY): pyproject.toml setup.py src/goqueue/log/_kernel.c | $(BIN)/python
+$(PACKAGE_READY): pyproject.toml setup.py $(wildcard src/goqueue/log/_*.c src/goqueue/log/_*.h) | $(BIN)/python
 	@echo "installing goqueue from src"
 	@$(PIP) install --no-deps --editable .
 	@touch $@

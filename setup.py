@@ -1,5 +1,18 @@
-"""The compiled kernel is optional: where no compiler is found, its Python twin in log/records.py serves."""
+"""The compiled kernels are optional: where no compiler is found, their Python twins in log/records.py and
+log/columns.py serve."""
 
 from setuptools import Extension, setup
 
-setup(ext_modules=[Extension("goqueue.log._kernel", ["src/goqueue/log/_kernel.c"], optional=True)])
+LOG = "src/goqueue/log"
+
+setup(
+    ext_modules=[
+        Extension("goqueue.log._kernel", [f"{LOG}/_kernel.c"], depends=[f"{LOG}/_records.h"], optional=True),
+        Extension(
+            "goqueue.log._columns",
+            [f"{LOG}/_columns.c", f"{LOG}/_columns_encode.c"],
+            depends=[f"{LOG}/_columns.h", f"{LOG}/_records.h"],
+            optional=True,
+        ),
+    ]
+)

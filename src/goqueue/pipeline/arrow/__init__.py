@@ -1,0 +1,1 @@
+"""Batches of records to Arrow and back, a column at a time."""
