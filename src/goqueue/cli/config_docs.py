@@ -33,6 +33,9 @@ _HEADINGS = {
     "limits": "[limits]",
     "disk": "[disk]",
     "log": "[log]",
+    "groups": "[groups]",
+    "transactions": "[transactions]",
+    "queue": "[queue]",
     "topic_defaults": "[topic_defaults]",
 }
 

@@ -44,6 +44,14 @@ def coordinator_partition(key: str, count: int) -> int:
     return _java_hash(key) % count
 
 
+def transaction_partition(transactional_id: str, count: int) -> int:
+    """As above; but of an id that begins with something in braces, only that counts: so the members of a joint, whose ids
+    begin with its own, are all in one partition with it (ADR 27)."""
+    end = transactional_id.find("}")
+    is_tagged = transactional_id.startswith("{") and end > 1
+    return coordinator_partition(transactional_id[1:end] if is_tagged else transactional_id, count)
+
+
 def _java_hash(text: str) -> int:
     """String.hashCode over UTF-16 units, without its sign as Kafka's Utils.abs has it."""
     data = text.encode("utf-16-be", "surrogatepass")

@@ -1,4 +1,5 @@
-"""How each version of each message is laid out, read once from schemas.json.
+"""How each version of each message is laid out, read once from schemas.json, which is Kafka's, and own_schemas.json, for
+what Kafka has no message for.
 
 One message has one class for all its versions, with every field that any of them has: a field that a version lacks
 keeps its default when it is read and is left out when it is written. So nothing above this module branches on a
@@ -75,8 +76,12 @@ class MessageSchema:
 
 @cache
 def _schemas() -> dict[str, ApiSchema]:
-    text = files("goqueue.wire").joinpath("schemas.json").read_bytes()
-    return msgspec.json.decode(text, type=dict[str, ApiSchema])
+    folder = files("goqueue.wire")
+    schemas: dict[str, ApiSchema] = {}
+    for name in ("schemas.json", "own_schemas.json"):
+        text = folder.joinpath(name).read_bytes()
+        schemas |= msgspec.json.decode(text, type=dict[str, ApiSchema])
+    return schemas
 
 
 def api_names() -> list[str]:

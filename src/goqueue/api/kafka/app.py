@@ -12,6 +12,7 @@ from goqueue.api.kafka.fetch import FetchApi
 from goqueue.api.kafka.group_admin import GroupAdminApi
 from goqueue.api.kafka.group_offsets import GroupOffsetsApi
 from goqueue.api.kafka.groups import GroupsApi
+from goqueue.api.kafka.joint import JointApi
 from goqueue.api.kafka.metadata import MetadataApi
 from goqueue.api.kafka.offsets import OffsetsApi
 from goqueue.api.kafka.produce import ProduceApi
@@ -71,6 +72,7 @@ def served_apis(context: Context) -> list[Api]:
         ShareOffsetsApi(context),
         TransactionsApi(context),
         TransactionAdminApi(context),
+        JointApi(context),
         TopicAdminApi(context),
         ConfigsApi(context),
         ClusterAdminApi(context),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-DAY_MS = 24 * 3_600_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 
 
 class TxnConfig(Struct, frozen=True):
@@ -12,3 +13,7 @@ class TxnConfig(Struct, frozen=True):
     id_expiration_ms: int = 7 * DAY_MS
     partition_count_max: int = 10_000  # of one transaction
     id_count_max: int = 100_000  # per shard
+    member_timeout_ms_max: int = 24 * HOUR_MS  # a member waits for the slowest of its joint
+    member_count_max: int = 10_000  # open in one joint
+    joint_expiration_ms: int = 90 * DAY_MS
+    joint_count_max: int = 100_000  # per shard

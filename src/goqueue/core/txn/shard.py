@@ -8,6 +8,8 @@ may begin.
 What a method decides is written by the caller and applied before the shard is asked anything else; deciding changes
 nothing. After a restart `resume` gives the markers of everything decided and not complete: writing them again is
 harmless, not writing them would leave readers waiting for ever.
+
+Members of joints are transactional ids, too, but their end is their joint's (`joints`).
 """
 
 from __future__ import annotations
@@ -23,12 +25,17 @@ from goqueue.core.txn.events import (
     PREPARED,
     RESTING,
     Event,
+    JointForgotten,
+    JointSaved,
     ProducerEpoch,
+    ProducerSpared,
+    SpareTaken,
     TopicPartition,
     TransactionForgotten,
     TransactionSaved,
     TxnState,
 )
+from goqueue.core.txn.joint import Joints
 from goqueue.core.txn.outcome import Decision, MarkerWork
 from goqueue.core.txn.refusals import (
     check_group_id,
@@ -38,6 +45,7 @@ from goqueue.core.txn.refusals import (
     fenced,
     invalid_end,
     not_in,
+    too_many_ids,
     unknown,
     unmapped,
 )
@@ -54,6 +62,7 @@ class TxnShard:
         self._saved: dict[str, TransactionSaved] = {}
         self._timeouts = Deadlines[str]()  # of open transactions
         self._expirations = Deadlines[str]()  # of ids without one
+        self.joints = Joints(config, self._saved)
 
     def init_producer(
         self,
@@ -130,6 +139,7 @@ class TxnShard:
                 f"{saved.transactional_id!r} would have {count}",
                 transactional_id=saved.transactional_id,
             )
+        self.joints.check_growth(saved, after)
         return Decision(None, [after])
 
     def verify(
@@ -164,6 +174,9 @@ class TxnShard:
         on with the epoch that comes back; then the same epoch again is the next end, and the one before it a repetition."""
         saved = self._known(transactional_id)
         claim = ProducerEpoch(producer_id, epoch)
+        if saved.joint is not None:
+            self._check_owner(saved, claim)
+            return self.joints.end_alone(saved, is_commit=is_commit, now_ms=now_ms)
         if bumps_epoch:
             is_repeated = saved.state in ENDED and _is_one_before(saved, claim)
         else:
@@ -196,21 +209,28 @@ class TxnShard:
         saved = self._saved.get(work.transactional_id)
         if saved is None or saved.state not in PREPARED or transitions.markers_of(saved) != work:
             return []
+        if saved.joint is not None:
+            return self.joints.forgotten([saved])
         return [transitions.completed(saved, now_ms)]
 
     def tick(self, now_ms: int) -> Decision[None]:
         """Abort what takes too long and forget who has been idle too long: the first of them, call again for more."""
         overdue = [self._saved[id] for id in self._timeouts.due(now_ms, TICK_COUNT_MAX)]
         aborted = [transitions.fenced(saved, may_go_on=True, now_ms=now_ms) for saved in overdue]
-        idle = self._expirations.due(now_ms, TICK_COUNT_MAX)
+        idle = [self._saved[id] for id in self._expirations.due(now_ms, TICK_COUNT_MAX)]
         return Decision(
             None,
-            [*aborted, *map(TransactionForgotten, idle)],
+            [
+                *aborted,
+                *(TransactionForgotten(saved.transactional_id) for saved in idle if saved.joint is None),
+                *self.joints.forgotten(saved for saved in idle if saved.joint is not None),
+                *self.joints.expired(now_ms, TICK_COUNT_MAX),
+            ],
             [transitions.markers_of(saved) for saved in aborted],
         )
 
     def next_tick_ms(self) -> int | None:
-        deadlines = (self._timeouts.next_ms(), self._expirations.next_ms())
+        deadlines = (self._timeouts.next_ms(), self._expirations.next_ms(), self.joints.next_ms())
         return min((at_ms for at_ms in deadlines if at_ms is not None), default=None)
 
     def resume(self) -> list[MarkerWork]:
@@ -219,15 +239,19 @@ class TxnShard:
         return [transitions.markers_of(self._saved[id]) for id in prepared]
 
     def apply(self, event: Event) -> None:
-        id = event.transactional_id
         match event:
             case TransactionSaved():
+                id = event.transactional_id
+                self.joints.follow(self._saved.get(id), event)
                 self._saved[id] = event
                 self._schedule(event)
             case TransactionForgotten():
-                self._saved.pop(id, None)
+                id = event.transactional_id
+                self.joints.follow(self._saved.pop(id, None), None)
                 self._timeouts.cancel(id)
                 self._expirations.cancel(id)
+            case JointSaved() | JointForgotten() | ProducerSpared() | SpareTaken():
+                self.joints.apply(event)
             case _:
                 assert_never(event)
 
@@ -238,7 +262,9 @@ class TxnShard:
         else:
             self._timeouts.cancel(id)
         if saved.state in RESTING:
-            self._expirations.set(id, saved.updated_ms + self._config.id_expiration_ms)
+            is_member = saved.joint is not None
+            rest_ms = saved.timeout_ms if is_member else self._config.id_expiration_ms
+            self._expirations.set(id, saved.updated_ms + rest_ms)
         else:
             self._expirations.cancel(id)
 
@@ -275,9 +301,7 @@ class TxnShard:
 
     def _check_id_count(self) -> None:
         if len(self._saved) >= self._config.id_count_max:
-            raise LimitExceeded(
-                f"{len(self._saved)} transactional ids share this partition already, which is the limit"
-            )
+            raise too_many_ids(len(self._saved))
 
 
 def _is_one_before(saved: TransactionSaved, claim: ProducerEpoch) -> bool:

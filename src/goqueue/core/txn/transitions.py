@@ -12,7 +12,14 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from goqueue.core.txn.events import ProducerEpoch, TopicPartition, TransactionSaved, TxnState
+from goqueue.core.txn.events import (
+    PREPARED,
+    JointBatch,
+    ProducerEpoch,
+    TopicPartition,
+    TransactionSaved,
+    TxnState,
+)
 from goqueue.core.txn.outcome import MarkerWork, ProducerIdNeeded
 from goqueue.model.errors import invariant
 
@@ -27,6 +34,15 @@ def first(transactional_id: str, producer_id: int | None, timeout_ms: int, now_m
     """A transactional id that nobody has used."""
     return TransactionSaved(
         transactional_id, _needed(producer_id), 0, timeout_ms, TxnState.EMPTY, updated_ms=now_ms
+    )
+
+
+def enrolled(
+    transactional_id: str, producer: ProducerEpoch, joint: JointBatch, timeout_ms: int, now_ms: int
+) -> TransactionSaved:
+    """A member of a joint that nobody has been."""
+    return TransactionSaved(
+        transactional_id, *producer, timeout_ms, TxnState.EMPTY, updated_ms=now_ms, joint=joint
     )
 
 
@@ -106,6 +122,19 @@ def fenced(saved: TransactionSaved, *, may_go_on: bool, now_ms: int) -> Transact
     )
 
 
+def judged(saved: TransactionSaved, *, is_commit: bool, now_ms: int) -> TransactionSaved:
+    """The verdict of a joint about a member: whichever it is, the producer is fenced, for its work is done."""
+    after = fenced(saved, may_go_on=False, now_ms=now_ms)
+    return replace(after, state=TxnState.PREPARE_COMMIT) if is_commit else after
+
+
+def spared(saved: TransactionSaved) -> ProducerEpoch | None:
+    """What the next member may have of one that is forgotten: an epoch that this one was never told."""
+    is_raised = saved.state in PREPARED and saved.is_epoch_bumped
+    epoch = saved.epoch if is_raised else saved.epoch + 1
+    return ProducerEpoch(saved.producer_id, epoch) if epoch <= EPOCH_MAX else None
+
+
 def completed(saved: TransactionSaved, now_ms: int) -> TransactionSaved:
     """Everybody has heard the verdict."""
     is_commit = saved.state is TxnState.PREPARE_COMMIT
@@ -156,6 +185,7 @@ def _rested(saved: TransactionSaved, timeout_ms: int, now_ms: int) -> Transactio
         groups=(),
         started_ms=None,
         updated_ms=now_ms,
+        joint=None,  # an ordinary producer has it now
     )
 
 

@@ -7,11 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from goqueue.core.txn.events import TransactionForgotten, TransactionSaved, TxnCodec, TxnState
+from goqueue.core.txn.events import (
+    Event,
+    JointBatch,
+    JointForgotten,
+    JointSaved,
+    ProducerSpared,
+    SpareTaken,
+    TransactionForgotten,
+    TransactionSaved,
+    TxnCodec,
+    TxnState,
+)
 
 _NUMBERS = st.integers(0, 2**53)
 _MAYBE = st.none() | _NUMBERS
-_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+_TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)
 SAVED = st.builds(
     TransactionSaved,
     transactional_id=_TEXT,
@@ -28,6 +39,13 @@ SAVED = st.builds(
     partitions=st.dictionaries(_TEXT, st.lists(st.integers(0, 9), min_size=1).map(tuple)),
     groups=st.lists(_TEXT).map(tuple),
     started_ms=_MAYBE,
+    joint=st.none() | st.builds(JointBatch, _TEXT, _NUMBERS),
+)
+OTHERS = st.one_of(
+    st.builds(JointSaved, _TEXT, _NUMBERS, _NUMBERS),
+    st.builds(JointForgotten, _TEXT),
+    st.builds(ProducerSpared, _NUMBERS, st.integers(0, 32767)),
+    st.builds(SpareTaken, _NUMBERS),
 )
 
 
@@ -35,6 +53,16 @@ SAVED = st.builds(
 def test_what_was_saved_is_read_back(event: TransactionSaved) -> None:
     key, value = TxnCodec().encode(event)
     assert key == event.transactional_id.encode()
+    assert TxnCodec().decode(key, value) == event
+
+
+@given(OTHERS)
+def test_joints_and_spare_producers_are_read_back_under_keys_that_no_transactional_id_has(
+    event: Event,
+) -> None:
+    key, value = TxnCodec().encode(event)
+    assert key.startswith(b"\0")
+    assert (value is None) == isinstance(event, JointForgotten | SpareTaken)
     assert TxnCodec().decode(key, value) == event
 
 
@@ -75,3 +103,20 @@ def test_a_record_has_this_form() -> None:
         b'"updated_ms":12,"serial":4,"last_epoch":2,"is_epoch_bumped":true,"partitions":{"orders":[0,2]},'
         b'"groups":["workers"],"started_ms":10}',
     )
+
+
+def test_records_of_joints_have_this_form() -> None:
+    encode = TxnCodec().encode
+    member = TransactionSaved(
+        "{q}/7/m", 9, 0, 60_000, TxnState.EMPTY, updated_ms=12, joint=JointBatch("q", 7)
+    )
+    assert encode(member) == (
+        b"{q}/7/m",
+        b'{"transactional_id":"{q}/7/m","producer_id":9,"epoch":0,"timeout_ms":60000,"state":"Empty",'
+        b'"updated_ms":12,"joint":{"joint_id":"q","batch_id":7}}',
+    )
+    assert encode(JointSaved("q", 7, 12)) == (
+        b"\0joint\0q",
+        b'{"joint_id":"q","last_batch_id":7,"updated_ms":12}',
+    )
+    assert encode(ProducerSpared(9, 1)) == (b"\0spare\x009", b'{"producer_id":9,"epoch":1}')
