@@ -66,9 +66,10 @@ bench: $(DEV_READY) $(PACKAGE_READY) ## Measure throughput and latency, and veri
 	$(BIN)/python -m bench
 
 .PHONY: docs
-docs: $(DEV_READY) $(PACKAGE_READY) ## Regenerate docs/config.md and docs/kafka.md from what the code defines
+docs: $(DEV_READY) $(PACKAGE_READY) ## Regenerate what the docs say of settings, APIs and options from what the code defines
 	$(BIN)/python -m goqueue.cli.config_docs docs/config.md
 	$(BIN)/python -m goqueue.cli.kafka_docs docs/kafka.md
+	$(BIN)/python -m goqueue.cli.pipeline_docs docs/pipeline
 
 .PHONY: schemas
 schemas: $(DEV_READY) $(PACKAGE_READY) ## Regenerate the layouts of Kafka's messages from kio
