@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from goqueue.pipeline.jobs.audit.findings import BREAK, COUNT, VIOLATION
 from goqueue.pipeline.jobs.selection import Selection
 from goqueue.pipeline.origin import Origin
 
+DOCS = Path(__file__).parents[2] / "docs" / "pipeline"
 ORDER = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
 STRICTER = {**ORDER, "required": ["id", "item"]}
 AVRO = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
@@ -205,6 +207,42 @@ def test_number_of_samples_has_a_limit(tmp_path: Path) -> None:
         Selection(Origin(), ["t"], time_min_ms=5, time_max_ms=5)
     with pytest.raises(OptionError, match="name at least one topic"):
         Selection(Origin(), [])
+
+
+@pytest.mark.parametrize("page", ["audit", "usage", "traces"])
+def test_snippet_of_the_page_runs(
+    spark: SparkSession,
+    shared_broker: Broker,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    page: str,
+) -> None:
+    _produce(shared_broker, topic, [b'{"id": 1}'])
+    _file(tmp_path, "order.json", ORDER)
+    _file(tmp_path, "order-v2.json", STRICTER)
+    event = {"trace_id": "a", "name": "consume.fetched", "time_unix_nano": 1}
+    (tmp_path / "traces").mkdir()
+    _file(tmp_path / "traces", "t.jsonl", event)
+    monkeypatch.chdir(tmp_path)
+    [snippet] = re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
+    for there, here in (
+        ("127.0.0.1:9092", shared_broker.kafka),
+        ("http://127.0.0.1:8080", shared_broker.url),
+        ('"acme.orders"', f'"{topic}"'),
+        ('"orders"', f'"{topic}"'),
+        ("/reports", str(tmp_path / "reports")),
+        ('"traces/"', f'"{tmp_path / "traces"}"'),
+    ):
+        snippet = snippet.replace(there, here)
+    names: dict[str, Any] = {"spark": spark}
+    exec(snippet, names)  # noqa: S102 - what our own page shows
+    if page == "audit":
+        assert (names["report"].counts["valid"], names["report"].counts["breaks"]) == (1, 1)
+    elif page == "usage":
+        assert names["report"].counts["messages"] == 1
+    else:
+        assert names["events"].count() == 1
 
 
 def _command(*args: str) -> subprocess.CompletedProcess[str]:

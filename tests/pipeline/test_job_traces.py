@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Row, SparkSession
 from tests.support.broker import Broker
+from typer.testing import CliRunner
 
+from goqueue.cli.commands.pipeline import app
+from goqueue.cli.commands.pipeline import traces as command
 from goqueue.client.rest import RestClient
 from goqueue.model.duration import format_instant
 from goqueue.pipeline.columns import spark_ddl
@@ -26,6 +30,7 @@ from goqueue.pipeline.origin import Origin
 MS = 1_000_000
 MINUTE = 60_000 * MS
 START = 1_700_000_040_000 * MS  # the beginning of a minute
+Headers = list[tuple[str, str | bytes | None]]
 TRACE = "4bf92f3577b34da6a3ce929d0e0e473{}"
 
 
@@ -296,10 +301,10 @@ def test_topics_of_a_broker_are_joined_by_trace(
     producer = Producer({"bootstrap.servers": shared_broker.kafka})
     base_ms = int(time.time() * 1_000) - 60_000
     for index in range(10):
-        header = [("traceparent", f"00-{index + 1:032x}-00f067aa0ba902b7-01".encode())]
+        header: Headers = [("traceparent", f"00-{index + 1:032x}-00f067aa0ba902b7-01".encode())]
         producer.produce(first, b"v", partition=index % 2, timestamp=base_ms, headers=header)
         producer.produce(second, b"v", partition=0, timestamp=base_ms + 10 * (index + 1), headers=header)
-    letter = [
+    letter: Headers = [
         ("gq-dlq-topic", first.encode()),
         ("gq-dlq-attempts", b"3"),
         ("gq-dlq-first-delivery", format_instant(base_ms).encode()),
@@ -326,6 +331,18 @@ def test_topics_of_a_broker_are_joined_by_trace(
             "attempts 3.0 on average, 3 at most",
         )
     ]
+
+
+def test_command_shows_what_was_found(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "spark_session", lambda *_: nullcontext(spark))
+    path = _write(tmp_path / "t.jsonl", _life("a", fetched=10, acked=15))
+    done = CliRunner().invoke(app, ["traces", path, "--slow", "1", "-o", "json"])
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    assert (shown["lines"], shown["events"], len(shown["rows"])) == (4, 4, 5)
+    assert isinstance(CliRunner().invoke(app, ["traces"]).exception, OptionError)
 
 
 def test_topic_that_does_not_exist_is_named(spark: SparkSession, shared_broker: Broker) -> None:

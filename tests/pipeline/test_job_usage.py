@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,10 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from tests.support.broker import Broker
+from typer.testing import CliRunner
 
+from goqueue.cli.commands.pipeline import app
+from goqueue.cli.commands.pipeline import usage as command
 from goqueue.client.kafka import KafkaCluster
 from goqueue.client.rest import RestClient
 from goqueue.pipeline.columns import spark_ddl
@@ -142,3 +147,19 @@ def test_what_cannot_be_is_said_in_one_sentence(
     (full / "hours").mkdir(parents=True)
     with pytest.raises(PipelineError, match=r"the tables cannot be written to .*full"):
         job.run(spark, job.UsageRequest(origin, [topic], to=str(full)))
+
+
+def test_command_counts_a_topic_and_asks_the_broker(
+    spark: SparkSession, shared_broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "spark_session", lambda *_: nullcontext(spark))
+    with RestClient(shared_broker.url) as client:
+        client.create_topic(topic, partition_count=2)
+    _produce(shared_broker, topic, 2)
+    where = ["--bootstrap", shared_broker.kafka, "--url", shared_broker.url]
+    done = CliRunner().invoke(app, ["usage", topic, *where, "-o", "json"])
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    assert (shown["messages"], shown["bytes"], shown["stored_bytes"] > 200) == (2, 200, True)
+    without = CliRunner().invoke(app, ["usage", topic, *where, "--no-broker", "-o", "json"])
+    assert "stored_bytes" not in json.loads(without.stdout)

@@ -11,23 +11,40 @@ from typing import Final
 from msgspec import Struct
 
 from goqueue.core.lease.events import Letter, Moving
+from goqueue.model.dead_letter_headers import (
+    ATTEMPTS,
+    CONSUMER,
+    ERROR,
+    FIRST_DELIVERY,
+    GROUP,
+    LAST_DELIVERY,
+    MISSING,
+    OFFSET,
+    PARTITION,
+    PREFIX,
+    REASON,
+    REDRIVE_COUNT,
+    TIMESTAMP,
+    TOPIC,
+)
 from goqueue.model.duration import format_instant
 from goqueue.model.record import Header, NewRecord, StoredRecord
 
-PREFIX: Final = "gq-dlq-"
-TOPIC: Final = "gq-dlq-topic"  # the first of a block
-PARTITION: Final = "gq-dlq-partition"
-OFFSET: Final = "gq-dlq-offset"
-TIMESTAMP: Final = "gq-dlq-timestamp"
-ATTEMPTS: Final = "gq-dlq-attempts"
-FIRST_DELIVERY: Final = "gq-dlq-first-delivery"
-LAST_DELIVERY: Final = "gq-dlq-last-delivery"
-GROUP: Final = "gq-dlq-group"
-CONSUMER: Final = "gq-dlq-consumer"
-REASON: Final = "gq-dlq-reason"
-ERROR: Final = "gq-dlq-error"
-MISSING: Final = "gq-dlq-missing"  # only where the record could not be copied
-REDRIVE_COUNT: Final = "gq-redrive-count"
+__all__ = [
+    "ATTEMPTS",
+    "GROUP",
+    "MISSING",
+    "OFFSET",
+    "PARTITION",
+    "REASON",
+    "TOPIC",
+    "Origin",
+    "content_bytes",
+    "dead_letter",
+    "origin_of",
+    "redrive_count",
+    "sent_back",
+]
 
 _GONE: Final = "the record was gone from its log, or damaged, before it could be copied"
 _DIGITS_MAX: Final = 19

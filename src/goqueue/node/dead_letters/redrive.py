@@ -15,6 +15,7 @@ from msgspec import Struct
 from goqueue.core.dead_letter import Origin, content_bytes, origin_of, redrive_count, sent_back
 from goqueue.core.lease.events import Moving, Target
 from goqueue.core.redrive import RedriveFilter, redrive, trim_redriven
+from goqueue.model.dead_letter_headers import REDRIVES_MAX as REDRIVES_MAX
 from goqueue.model.errors import (
     DataCorrupt,
     GoQueueError,
@@ -39,7 +40,6 @@ from goqueue.node.topic_table import OpenTopic, TopicTable
 LIMIT_MAX: Final = 100_000
 RATE_MAX: Final = 100_000
 DURATION_S_MAX: Final = 3_600
-REDRIVES_MAX: Final = 5  # of one message; then it stays where it is
 _STEP: Final = 1_000  # messages between two looks at what has become of them
 _DONE_WITHIN_S: Final = 30.0
 _ERROR_COUNT_MAX: Final = 10

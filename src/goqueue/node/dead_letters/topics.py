@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from goqueue.core.lease.events import Target
+from goqueue.model.dead_letter_headers import SUFFIX as SUFFIX
 from goqueue.model.settings import DAY_MS, MESSAGE_BYTES_MAX, TopicSettings
 
-SUFFIX: Final = ".dlq"
 _RETENTION_MS: Final = 14 * DAY_MS
 _HEADER_ROOM_BYTES: Final = 16 * 1024  # the names, a group, a member and an error of a thousand characters
 

@@ -7,10 +7,13 @@ import typer
 from goqueue.cli.commands.pipeline import (
     archive,
     audit,
+    backup,
+    compact,
     plan,
     redrive,
     replay,
     reshard,
+    restore,
     run,
     status,
     stop,
@@ -32,3 +35,6 @@ app.command("redrive")(redrive.redrive)
 app.command("audit")(audit.audit)
 app.command("usage")(usage.usage)
 app.command("traces")(traces.traces)
+app.command("compact")(compact.compact)
+app.add_typer(backup.app, name="backup")
+app.command("restore")(restore.restore)
