@@ -14,10 +14,16 @@ from goqueue.pipeline.session.session import SessionOptions, start_session
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with Spark stay in one worker: each has its own session, and two cores are soon used up."""
+    """Tests with Spark stay in one worker: each has its own session, and two cores are soon used up. They come first, so that
+    they are not what everybody waits for in the end."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if _needs_spark(item):
             item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=lambda item: not _needs_spark(item))
+
+
+def _needs_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,10 @@ class Target:
         """No transaction holds up committed readers."""
         return self._ends(committed=True) == self._ends(committed=False)
 
+    def ends_of_both(self) -> tuple[list[int], list[int]]:
+        """The last stable offsets, and the high watermarks."""
+        return list(self._ends(committed=True).values()), list(self._ends(committed=False).values())
+
     def _ends(self, *, committed: bool) -> dict[tuple[str, int], int]:
         places = [(self.topic, index) for index in range(self.partition_count)]
         with KafkaCluster(self.broker.kafka) as cluster:

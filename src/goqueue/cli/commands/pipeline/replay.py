@@ -17,6 +17,7 @@ from goqueue.cli.commands.pipeline.common import (
     show_report,
     spark_session,
 )
+from goqueue.cli.commands.pipeline.instants import SinceOption, UntilOption, instant_ms
 from goqueue.cli.options import Failure, OutputOption, parse_pairs
 from goqueue.cli.output import Output
 
@@ -25,8 +26,8 @@ def replay(
     topic: Annotated[str, typer.Argument(help="The topic to read.", show_default=False)],
     to: Annotated[str, typer.Option("--to", help="The topic to write.", show_default=False)],
     lake: Annotated[str | None, typer.Option("--lake", help="Read its archive in this lake instead.")] = None,
-    since: Annotated[str | None, typer.Option(help="The first time, RFC 3339 or milliseconds.")] = None,
-    until: Annotated[str | None, typer.Option(help="The first time that is left out.")] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     from_offsets: Annotated[str | None, typer.Option(help='earliest, or JSON: {"topic": {"0": 23}}.')] = None,
     to_offsets: Annotated[str | None, typer.Option(help="latest, or JSON; those are left out.")] = None,
     where: Annotated[str | None, typer.Option(help="A condition in SQL over the columns of a read.")] = None,
@@ -60,8 +61,8 @@ def replay(
         to,
         lake=lake,
         where=where,
-        time_min_ms=_time_ms(since, "--since"),
-        time_max_ms=_time_ms(until, "--until"),
+        time_min_ms=instant_ms(since, "--since"),
+        time_max_ms=instant_ms(until, "--until"),
         bounds={name: text for name, text in bounds.items() if text is not None},
         keeps_partitions=keep_partitions,
         sink_options=parse_pairs(sink_option or [], "option of the sink"),
@@ -69,12 +70,3 @@ def replay(
     with spark_session("replay", master, remote, conf) as spark:
         report = job.run(spark, request)
     show_report(report, output)
-
-
-def _time_ms(text: str | None, name: str) -> int | None:
-    from goqueue.model.duration import parse_instant_ms
-
-    try:
-        return None if text is None else parse_instant_ms(text)
-    except ValueError as error:
-        raise Failure(f"{name} is wrong: {error}") from None

@@ -1,0 +1,1 @@
+"""The sink: rows into topics, exactly once unless asked for less."""

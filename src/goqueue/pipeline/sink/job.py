@@ -1,0 +1,155 @@
+"""A write from its first row to its commit: what a task does, and what the driver does when all of them have.
+
+*exactly_once*: each task attempt that has a row enrols in the batch and writes in a transaction; the driver commits those
+whose messages reached it, in one decision that also aborts all others. *per_task*: each task does both for itself. A batch
+that was committed before is not written again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from goqueue.pipeline.errors import PipelineError
+from goqueue.pipeline.sink.bad_rows import BadRowPolicy
+from goqueue.pipeline.sink.identity import TaskIdentity
+from goqueue.pipeline.sink.messages import Summary, TaskWritten
+from goqueue.pipeline.sink.options import BadRows, Guarantee, SinkOptions
+from goqueue.pipeline.sink.outlet import Outlet
+from goqueue.pipeline.sink.ports import Batch, Cluster, Member
+from goqueue.pipeline.sink.routing import Router
+from goqueue.pipeline.sink.task_writer import TaskWriter
+from goqueue.pipeline.sink.topic_facts import TopicFinder
+
+Connect = Callable[[], Cluster]
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def write_task(
+    connect: Connect,
+    options: SinkOptions,
+    names: Sequence[str],
+    identity: TaskIdentity,
+    batches: Iterator[pa.RecordBatch],
+) -> TaskWritten:
+    """A task without rows asks nobody for anything."""
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return TaskWritten(identity.whole)
+    cluster = connect()
+    try:
+        if not options.is_transactional:
+            writer = _write(cluster, options, names, identity, None, chain([first], batches))
+            return _written(identity, writer, None)
+        own = identity.own if options.guarantee is Guarantee.PER_TASK else identity.whole
+        member = cluster.enrol(own, identity.name, timeout_ms=options.timeout_ms)
+        if member is None:
+            return TaskWritten(identity.whole, is_replay=True)
+        writer = _write_as(cluster, options, names, identity, own, member, chain([first], batches))
+        if options.guarantee is Guarantee.PER_TASK:
+            is_new = cluster.commit(own, [member])
+            return _written(identity, writer, None) if is_new else TaskWritten(identity.whole, is_replay=True)
+        return _written(identity, writer, member)
+    finally:
+        cluster.close()
+
+
+def commit(connect: Connect, options: SinkOptions, whole: Batch, messages: Sequence[TaskWritten]) -> None:
+    """Any number of times, with the same result.
+
+    A batch that nobody wrote to is committed, too: so attempts that were lost are aborted now and not when they time out.
+    """
+    is_new = True
+    if options.guarantee is Guarantee.EXACTLY_ONCE:
+        winners = [message.member for message in messages if message.member is not None]
+        cluster = connect()
+        try:
+            is_new = cluster.commit(whole, winners)
+        finally:
+            cluster.close()
+    if is_new:
+        _report(options, Summary.of(whole, messages))
+
+
+def abort(connect: Connect, options: SinkOptions, whole: Batch) -> None:
+    """Spark asks for it after a commit, too, if that raised: then it is too late, and nothing happens."""
+    if options.guarantee is not Guarantee.EXACTLY_ONCE:
+        return
+    cluster = connect()
+    try:
+        cluster.abort(whole)
+    finally:
+        cluster.close()
+
+
+def _write_as(
+    cluster: Cluster,
+    options: SinkOptions,
+    names: Sequence[str],
+    identity: TaskIdentity,
+    own: Batch,
+    member: Member,
+    batches: Iterable[pa.RecordBatch],
+) -> TaskWriter:
+    """An attempt that fails gives up its part, so that nobody waits for it to time out."""
+    try:
+        return _write(cluster, options, names, identity, member, batches)
+    except BaseException:
+        try:
+            cluster.give_up(own, identity.name)
+        except PipelineError:
+            pass  # then it times out, or the next commit aborts it; what went wrong first is what counts
+        raise
+
+
+def _write(
+    cluster: Cluster,
+    options: SinkOptions,
+    names: Sequence[str],
+    identity: TaskIdentity,
+    member: Member | None,
+    batches: Iterable[pa.RecordBatch],
+) -> TaskWriter:
+    finder = TopicFinder(cluster, options.makes_topics)
+    if options.topic is not None and finder.find_all([options.topic]) == [None]:
+        raise PipelineError(f"topic {options.topic!r} does not exist; create it, or set createTopics=true")
+    sender = cluster.sender(member, options.acks)
+    try:
+        writer = TaskWriter(
+            options,
+            names,
+            finder,
+            Router(
+                finder,
+                options.topic,
+                options.partition,
+                options.batch_bytes,
+                options.is_transactional,
+                identity.first,
+            ),
+            BadRowPolicy(options, finder, identity.whole.joint_id),
+            Outlet(sender, options.codec, options.is_transactional),
+        )
+        writer.write_all(batches)
+    finally:
+        sender.close()
+    return writer
+
+
+def _written(identity: TaskIdentity, writer: TaskWriter, member: Member | None) -> TaskWritten:
+    return TaskWritten(identity.whole, member, rows=dict(writer.rows), bad_rows=dict(writer.policy.counts))
+
+
+def _report(options: SinkOptions, summary: Summary) -> None:
+    what = "left out" if options.bad_rows is BadRows.SKIP else "in dead letter topics"
+    warning = summary.warning(what)
+    if warning is not None:
+        _LOG.warning(warning)
+    if options.report_path is not None:
+        summary.save(Path(options.report_path))

@@ -1,0 +1,410 @@
+"""A write from its first row to its commit, against a cluster in memory: what is seen after retries, replays and failures."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.support.sink_cluster import FakeCluster
+
+from goqueue.model.dead_letter_headers import ERROR, GROUP, MISSING, PARTITION, REASON, TOPIC
+from goqueue.pipeline.errors import BadRow, PipelineError
+from goqueue.pipeline.sink.identity import (
+    BATCH_ID,
+    QUERY_ID,
+    TaskIdentity,
+    batch_of_stream,
+    batch_of_write,
+    identify,
+)
+from goqueue.pipeline.sink.job import abort, commit, write_task
+from goqueue.pipeline.sink.messages import TaskWritten, those_of
+from goqueue.pipeline.sink.options import SinkOptions, sink_options
+from goqueue.pipeline.sink.ports import Batch
+
+RUN = "run-1"
+
+
+class Task:
+    """As Spark describes a task to itself."""
+
+    def __init__(
+        self, partition: int = 0, attempt: int = 0, query: str | None = "q", batch: int | None = 3
+    ) -> None:
+        self.partition = partition
+        self.attempt = attempt
+        self.properties = {QUERY_ID: query, BATCH_ID: None if batch is None else str(batch)}
+
+    def partitionId(self) -> int:
+        return self.partition
+
+    def taskAttemptId(self) -> int:
+        return self.attempt
+
+    def getLocalProperty(self, key: str) -> str | None:
+        return self.properties[key]
+
+
+def options_of(**options: str) -> SinkOptions:
+    return sink_options({"bootstrap.servers": "localhost:1", "topic": "t", **options})
+
+
+def stream_task(partition: int = 0, attempt: int = 0, *, batch: int = 3, run: str = RUN) -> TaskIdentity:
+    task = Task(partition, attempt, batch=batch)
+    return identify(task, batch_of_stream(task), run)
+
+
+def frame(*values: bytes | None, **columns: list[Any]) -> pa.RecordBatch:  # Any: as Arrow takes them
+    return pa.record_batch({"value": pa.array(values, pa.binary()), **columns})
+
+
+def write(
+    cluster: FakeCluster, identity: TaskIdentity, *frames: pa.RecordBatch, options: SinkOptions | None = None
+) -> TaskWritten:
+    names = frames[0].schema.names if frames else ["value"]
+    return write_task(lambda: cluster, options or options_of(), names, identity, iter(frames))
+
+
+def values(cluster: FakeCluster, topic: str = "t") -> list[bytes | None]:
+    return [record.value for _, record in cluster.visible(topic)]
+
+
+def finish(cluster: FakeCluster, *messages: TaskWritten, options: SinkOptions | None = None) -> None:
+    commit(lambda: cluster, options or options_of(), messages[0].batch, messages)
+
+
+# ---------------------------------------------------------------- exactly once
+
+
+def test_rows_are_seen_when_the_batch_is_committed_and_not_before() -> None:
+    cluster = FakeCluster({"t": 2})
+    first = write(cluster, stream_task(0), frame(b"1", b"2"), frame(b"3"))
+    second = write(cluster, stream_task(1), frame(b"4"))
+    assert values(cluster) == []
+    finish(cluster, first, second)
+    assert values(cluster) == [b"1", b"2", b"3", b"4"]
+    assert first.rows == {"t": 3}
+
+
+def test_attempts_whose_messages_do_not_arrive_do_not_count() -> None:
+    cluster = FakeCluster({"t": 1})
+    write(cluster, stream_task(0, attempt=1), frame(b"lost"))
+    finish(cluster, write(cluster, stream_task(0, attempt=2), frame(b"kept")))
+    assert values(cluster) == [b"kept"]
+    assert not cluster.open_members
+
+
+def test_replay_of_a_committed_batch_reads_and_writes_nothing() -> None:
+    cluster = FakeCluster({"t": 1})
+    finish(cluster, write(cluster, stream_task(), frame(b"1")))
+    taken: list[int] = []
+
+    def replayed() -> Iterator[pa.RecordBatch]:
+        for number in range(3):
+            taken.append(number)
+            yield frame(b"1")
+
+    again = write_task(lambda: cluster, options_of(), ["value"], stream_task(attempt=9), replayed())
+    assert again.is_replay
+    assert taken == [0]
+    finish(cluster, again)
+    assert values(cluster) == [b"1"]
+
+
+def test_commit_may_come_again() -> None:
+    cluster = FakeCluster({"t": 1})
+    message = write(cluster, stream_task(), frame(b"1"))
+    finish(cluster, message)
+    finish(cluster, message)
+    assert values(cluster) == [b"1"]
+
+
+def test_abort_after_a_commit_takes_nothing_back() -> None:
+    cluster = FakeCluster({"t": 1})
+    message = write(cluster, stream_task(), frame(b"1"))
+    finish(cluster, message)
+    abort(lambda: cluster, options_of(), message.batch)
+    assert values(cluster) == [b"1"]
+
+
+def test_batch_can_be_written_again_after_an_abort() -> None:
+    cluster = FakeCluster({"t": 1})
+    message = write(cluster, stream_task(), frame(b"1"))
+    abort(lambda: cluster, options_of(), message.batch)
+    with pytest.raises(PipelineError):
+        finish(cluster, message)
+    finish(cluster, write(cluster, stream_task(attempt=2), frame(b"1")))
+    assert values(cluster) == [b"1"]
+
+
+def test_replay_with_rows_in_other_tasks_leaves_no_duplicate() -> None:
+    cluster = FakeCluster({"t": 1})
+    write(cluster, stream_task(0, 1), frame(b"1", b"2"))
+    again = [
+        write(cluster, stream_task(task, 10 + task), frame(value)) for task, value in enumerate([b"2", b"1"])
+    ]
+    finish(cluster, *again)
+    assert sorted(value or b"" for value in values(cluster)) == [b"1", b"2"]
+
+
+def test_task_without_rows_asks_nobody() -> None:
+    cluster = FakeCluster({"t": 1})
+    message = write(cluster, stream_task(), frame())
+    assert message == TaskWritten(Batch("spark-stream-q", 3))
+    assert cluster.calls == []
+
+
+def test_batch_without_rows_is_committed_and_frees_what_was_lost() -> None:
+    cluster = FakeCluster({"t": 1})
+    write(cluster, stream_task(0, 1), frame(b"lost"))
+    finish(cluster, write(cluster, stream_task(0, 2), frame()))
+    assert not cluster.open_members
+    assert write(cluster, stream_task(0, 3), frame(b"1")).is_replay
+
+
+def test_attempt_that_fails_gives_up_its_part_at_once() -> None:
+    cluster = FakeCluster({"t": 1}, sends_before_failure=0)
+    with pytest.raises(PipelineError, match="the network is gone"):
+        write(cluster, stream_task(), frame(b"1"))
+    assert cluster.calls == ["enrol", "give up"]
+    assert not cluster.open_members
+    assert cluster.close_count == 1
+
+
+def test_source_that_fails_in_the_middle_gives_up_the_part() -> None:
+    cluster = FakeCluster({"t": 1})
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield frame(b"1")
+        raise ValueError("upstream")
+
+    with pytest.raises(ValueError, match="upstream"):
+        write_task(lambda: cluster, options_of(), ["value"], stream_task(), broken())
+    assert not cluster.open_members
+
+
+def test_messages_of_failed_tasks_are_left_out() -> None:
+    message = TaskWritten(Batch("j", 0))
+    assert those_of([None, message, None]) == [message]
+    assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301
+
+
+# ---------------------------------------------------------------- other guarantees
+
+
+def test_each_task_commits_for_itself_where_that_is_asked_for() -> None:
+    cluster, options = FakeCluster({"t": 1}), options_of(guarantee="per_task")
+    first = write(cluster, stream_task(0), frame(b"1"), options=options)
+    assert first.member is None
+    assert values(cluster) == [b"1"]
+    again = write(cluster, stream_task(0, 1), frame(b"1"), options=options)
+    assert again.is_replay
+    abort(lambda: cluster, options, first.batch)
+    finish(cluster, again, options=options)
+    assert values(cluster) == [b"1"]
+
+
+def test_task_of_a_later_run_is_another_even_if_it_has_the_same_number() -> None:
+    cluster, options = FakeCluster({"t": 1}), options_of(guarantee="per_task")
+    write(cluster, stream_task(0), frame(b"1"), options=options)
+    write(cluster, stream_task(0, run="run-2"), frame(b"other rows"), options=options)
+    assert values(cluster) == [b"1", b"other rows"]
+
+
+def test_at_least_once_has_no_transaction() -> None:
+    cluster, options = FakeCluster({"t": 1}), options_of(guarantee="at_least_once")
+    message = write(cluster, stream_task(), frame(b"1"), options=options)
+    assert values(cluster) == [b"1"]
+    finish(cluster, message, options=options)
+    abort(lambda: cluster, options, message.batch)
+    assert cluster.calls == []
+
+
+def test_fewer_acks_go_without_a_producer() -> None:
+    cluster, options = FakeCluster({"t": 1}), options_of(guarantee="at_least_once", acks="1")
+    write(cluster, stream_task(), frame(b"1"), options=options)
+    assert values(cluster) == [b"1"]
+    assert cluster.producer_count == 1
+
+
+# ---------------------------------------------------------------- who writes
+
+
+def test_batch_write_has_a_name_of_its_own_or_the_one_it_is_given() -> None:
+    assert batch_of_write(options_of(), "x") == Batch("spark-batch-x", 0)
+    named = options_of(txnAppId="app", txnVersion="5")
+    assert batch_of_write(named, "x") == Batch("spark-app-app", 5)
+
+
+def test_stream_without_identity_says_what_to_do_instead() -> None:
+    with pytest.raises(PipelineError, match="foreachBatch with txnAppId"):
+        batch_of_stream(Task(query=None))
+    with pytest.raises(PipelineError, match="foreachBatch with txnAppId"):
+        batch_of_stream(Task(batch=None))
+
+
+# ---------------------------------------------------------------- rows and batches
+
+
+def test_unknown_topic_of_an_option_fails_whatever_becomes_of_bad_rows() -> None:
+    cluster, options = FakeCluster({"u": 1}), options_of(badRows="skip")
+    with pytest.raises(PipelineError, match="topic 't' does not exist; create it, or set createTopics=true"):
+        write(cluster, stream_task(), frame(b"1"), options=options)
+    assert not cluster.open_members
+
+
+def test_rows_of_a_partition_keep_their_order_and_batches_their_size() -> None:
+    cluster = FakeCluster({"t": 3})
+    options = options_of(**{"batch.size": "2048", "compression.type": "gzip"})
+    frames = [
+        pa.record_batch(
+            {
+                "key": [f"k{n % 50}".encode() for n in range(start, start + 700)],
+                "value": [f"{n:080}".encode() for n in range(start, start + 700)],
+            }
+        )
+        for start in range(0, 4_200, 700)
+    ]
+    message = write(cluster, stream_task(), *frames, options=options)
+    finish(cluster, message, options=options)
+    assert message.rows == {"t": 4_200}
+    for partition in range(3):
+        numbers = [int(record.value or b"") for where, record in cluster.visible("t") if where == partition]
+        assert numbers == sorted(numbers)
+    assert len(values(cluster)) == 4_200
+    assert all(len(batch) <= 2048 + 64 for *_, batch in cluster.sent)
+    assert len(cluster.sent) < 4_200 // 10
+
+
+def test_batch_that_compression_makes_too_long_goes_without() -> None:
+    noise = bytes((n * n * 31 + n // 7 * 17) % 251 for n in range(930))
+    cluster = FakeCluster({"t": 1}, {"t": {"max.message.bytes": "1024"}})
+    options = options_of(**{"compression.type": "gzip"})
+    finish(cluster, write(cluster, stream_task(), frame(noise), options=options))
+    assert values(cluster) == [noise]
+
+
+def test_values_name_their_schema_where_one_is_given() -> None:
+    cluster, options = FakeCluster({"t": 1}), options_of(**{"schema.id": "258"})
+    finish(cluster, write(cluster, stream_task(), frame(b"x", None), options=options))
+    assert values(cluster) == [b"\x00\x00\x00\x01\x02x", None]
+
+
+# ---------------------------------------------------------------- bad rows
+
+
+def mixed() -> pa.RecordBatch:
+    """Two good rows, one for a partition that is not there, one with an impossible priority, one too large."""
+    return frame(
+        b"good",
+        b"far",
+        b"urgent",
+        b"x" * 3_000,
+        None,
+        key=pa.array([b"a", b"b", b"c", b"d", b"e"], pa.binary()),
+        partition=pa.array([0, 9, 0, 0, 0], pa.int64()),
+        priority=pa.array([1, 1, 7, None, None], pa.int64()),
+    )
+
+
+SMALL = {"t": {"max.message.bytes": "2048"}, "t.dlq": {"max.message.bytes": "2048"}}
+
+
+def test_bad_row_fails_the_write_and_is_named() -> None:
+    cluster = FakeCluster({"t": 2}, SMALL)
+    with pytest.raises(BadRow) as failure:
+        write(cluster, stream_task(), mixed())
+    said = str(failure.value)
+    assert "topic 't' with key b'b'" in said
+    assert "its partition is 9 and topic t has 2: 0 to 1" in said
+    assert "3 of these 5 rows" in said
+    assert not cluster.sent
+
+
+def test_bad_rows_are_left_out_and_counted(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    cluster, options = FakeCluster({"t": 2}, SMALL), options_of(badRows="skip", reportPath=str(report))
+    message = write(cluster, stream_task(), mixed(), options=options)
+    with caplog.at_level(logging.WARNING):
+        finish(cluster, message, options=options)
+        finish(cluster, message, options=options)
+    assert values(cluster) == [b"good", None]
+    counts = {"partition out of range": 1, "priority out of range": 1, "too large": 1}
+    assert message.bad_rows == counts
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        "bad rows left out: count=3 (partition out of range=1, priority out of range=1, too large=1) written=2 "
+        "joint=spark-stream-q batch=3"
+    ]
+    assert json.loads(report.read_text()) == {
+        "joint_id": "spark-stream-q",
+        "batch_id": 3,
+        "rows": {"t": 2},
+        "bad_rows": counts,
+    }
+    assert list(tmp_path.iterdir()) == [report]
+
+
+def test_bad_rows_become_dead_letters_in_the_same_transaction() -> None:
+    cluster, options = FakeCluster({"t": 2, "t.dlq": 1}, SMALL), options_of(badRows="dead_letter")
+    message = write(cluster, stream_task(), mixed(), options=options)
+    assert values(cluster, "t.dlq") == []
+    finish(cluster, message, options=options)
+    assert values(cluster) == [b"good", None]
+    letters = [record for _, record in cluster.visible("t.dlq")]
+    assert [(letter.key, letter.value) for letter in letters] == [
+        (b"b", b"far"),
+        (b"c", b"urgent"),
+        (b"d", b""),
+    ]
+    told = [dict(letter.headers) for letter in letters]
+    assert [one[REASON] for one in told] == [
+        b"partition out of range",
+        b"priority out of range",
+        b"too large",
+    ]
+    assert told[0][PARTITION] == b"9"
+    assert told[0][TOPIC] == b"t"
+    assert told[0][GROUP] == b"spark-stream-q"
+    assert told[1][ERROR] == b"its priority is 7; it must be 0 to 4"
+    assert told[2][MISSING] == b"the value is too large for this topic, too"
+    assert [letter.headers[0][0] for letter in letters] == [TOPIC] * 3
+
+
+def test_dead_letter_topic_is_created_where_it_is_missing() -> None:
+    cluster, options = FakeCluster({"t": 1}), options_of(badRows="dead_letter", deadLetterTopic="graves")
+    rows = frame(b"x", partition=pa.array([5], pa.int64()))
+    finish(cluster, write(cluster, stream_task(), rows, options=options), options=options)
+    assert "create graves" in cluster.calls
+    assert values(cluster, "graves") == [b"x"]
+
+
+def test_row_without_a_topic_needs_a_dead_letter_topic_with_a_name_of_its_own() -> None:
+    rows = frame(b"1", b"2", topic=pa.array([None, "nowhere"]))
+    cluster = FakeCluster({"t": 1})
+    given = {"bootstrap.servers": "localhost:1", "badRows": "dead_letter"}
+    with pytest.raises(BadRow, match="set deadLetterTopic to a name without"):
+        write(cluster, stream_task(), rows, options=sink_options(given))
+    options = sink_options({**given, "deadLetterTopic": "graves"})
+    finish(cluster, write(cluster, stream_task(), rows, options=options), options=options)
+    told = [dict(record.headers) for _, record in cluster.visible("graves")]
+    assert [(one[TOPIC], one[REASON]) for one in told] == [(b"", b"no topic"), (b"nowhere", b"unknown topic")]
+
+
+def test_dead_letter_keeps_its_headers_but_not_a_time_of_delivery() -> None:
+    headers = [[{"key": "trace", "value": b"1"}, {"key": "gq-deliver-at", "value": b"99999999999999"}]]
+    rows = frame(
+        b"x", headers=pa.array(headers, pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})))
+    )
+    cluster, options = FakeCluster({"t": 1}), options_of(badRows="dead_letter")
+    finish(cluster, write(cluster, stream_task(), rows, options=options), options=options)
+    ((_, letter),) = cluster.visible("t.dlq")
+    assert letter.headers[0] == ("trace", b"1")
+    assert b"guarantee=at_least_once" in (dict(letter.headers)[ERROR] or b"")
+    assert "gq-deliver-at" not in dict(letter.headers)
