@@ -11,6 +11,7 @@ import sys
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import array, coalesce
 
 from goqueue.pipeline.session.session import SessionOptions, start_session
 
@@ -63,6 +64,10 @@ def compare(spark: SparkSession, request: Comparison, topics: list[str]) -> Foun
 
 
 def _ordered(frame: DataFrame) -> list[object]:
+    """A record without headers has null for them in the one and an empty array in the other."""
+    frame = frame.withColumn(
+        "headers", coalesce("headers", array().cast("array<struct<key:string,value:binary>>"))
+    )
     return list(frame.orderBy("topic", "partition", "offset").collect())
 
 
@@ -74,7 +79,7 @@ def write(spark: SparkSession, form: str, request: Comparison) -> None:
         "if(id % 3 = 0, array(named_struct('key', 'n', 'value', cast(cast(id as string) as binary))), null) headers",
     )
     writer = frame.write.format(form).option("kafka.bootstrap.servers", request.kafka).mode("append")
-    writer.option("topic", request.written[form]).option("includeHeaders", "true").save()
+    writer.option("topic", request.written[form]).save()
 
 
 def stream(spark: SparkSession, form: str, request: Comparison) -> None:

@@ -30,9 +30,7 @@ def main() -> None:
     rows = spark.readStream.format("goqueue").option("bootstrap.servers", kafka)
     rows = rows.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", OFFSETS_PER_BATCH_MAX)
     frame = rows.option("subscribe", SOURCE).load()
-    text = frame.selectExpr(
-        "key", "cast(concat(upper(cast(value as string)), '!') as binary) value"
-    )
+    text = frame.selectExpr("key", "cast(concat(upper(cast(value as string)), '!') as binary) value")
     writer = text.writeStream.format("goqueue").option("bootstrap.servers", kafka).option("topic", TARGET)
     query = writer.option("checkpointLocation", checkpoint).start()
     print(STARTED, flush=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 from tests.support.broker import Broker
 from tests.support.kafka_clients import Confluent, Record
 from tests.support.sink_target import Target
 from tests.support.spark_processes import Tree, python_command
 from tests.support.spark_work import RESULT, Work, WorkRequest
-
-import msgspec
 
 RECORD_COUNT = 400
 TIMEOUT_S = 280.0

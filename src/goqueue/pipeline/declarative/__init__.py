@@ -1,0 +1,1 @@
+"""Declarative pipelines: a file says what is read, how it is transformed and where it goes; Spark runs it."""
