@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -79,3 +80,10 @@ def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
 def test_times_are_utc_and_the_ui_is_off(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.uiWebUrl is None
+
+
+def test_workers_import_spark_from_where_it_is_installed(spark: SparkSession) -> None:
+    """From Spark's zip file it takes each of them a second longer."""
+    (found,) = spark.sparkContext.parallelize([0], 1).map(lambda _: str(pyspark.__file__)).collect()
+    assert found == pyspark.__file__
+    assert ".zip" not in found

@@ -117,7 +117,7 @@ def _type_of(frame: DataFrame, name: str, text: str) -> DataType:
     try:
         return frame.select(F.expr(text).alias(name)).schema.fields[0].dataType
     except Exception as error:
-        from goqueue.pipeline.declarative.spark_errors import told
+        from goqueue.pipeline.spark_errors import told
 
         raise PipelineError(f"{name} is {text!r}: {told(error).sentence}") from error
 

@@ -99,7 +99,7 @@ def _shim_home(home: Path, name: str) -> Path:
     """A folder whose `bin/java` is the script. It names the Java in full, so each has its own."""
     script = _SHIM.format(flag=_UNWANTED_MODULE, java=home / "bin" / "java")
     digest = hashlib.blake2b(script.encode(), digest_size=6).hexdigest()
-    shim = _cache_folder() / f"java-{name}-{digest}"
+    shim = cache_folder() / f"java-{name}-{digest}"
     if not (shim / "bin" / "java").exists():
         _write_script(shim / "bin" / "java", script)
     return shim
@@ -115,5 +115,5 @@ def _write_script(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "goqueue"

@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from goqueue.pipeline.errors import PipelineError
+from goqueue.pipeline.session.home import lean_home
 from goqueue.pipeline.session.java import find_java
 
 LOCAL = "local[*]"
@@ -77,6 +78,7 @@ def start_session(options: SessionOptions | None = None) -> SparkSession:
     java_options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"]
     if options.is_local:
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_HOME", str(lean_home()))
         folder = _own_folder()
         java_options.append(f"-Djava.io.tmpdir={folder / 'tmp'}")
         settings |= _local_settings(folder)

@@ -53,16 +53,22 @@ def origin_of(bootstrap: str | None, path: str | None, options: list[str] | None
 def spark_session(
     name: str, master: str | None, remote: str | None, conf: list[str] | None, *, is_short: bool = False
 ) -> Iterator[SparkSession]:
-    """Spark while the block runs, with a bar for its stages where a person watches. Ctrl-C ends jobs cleanly."""
+    """Spark while the block runs, with a bar for its stages where a person watches. What Spark fails with ends as one sentence."""
     check_installed()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     from goqueue.pipeline.session.session import SessionOptions, start_session
     from goqueue.pipeline.session.stages import stage_bar
+    from goqueue.pipeline.spark_errors import root_cause
 
     settings = parse_pairs(conf or [], "setting of Spark")
     session = start_session(SessionOptions(f"goqueue {name}", master, remote, settings, is_short))
     try:
         with stage_bar(session, name, is_shown=sys.stderr.isatty()):
             yield session
+    except (PySparkException, Py4JError) as error:
+        raise Failure(root_cause(str(error))) from error
     finally:
         session.stop()
 

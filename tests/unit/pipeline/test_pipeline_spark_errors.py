@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from goqueue.pipeline.declarative.spark_errors import root_cause, told
+from goqueue.pipeline.spark_errors import root_cause, told
 
 PARSE = """
 [PARSE_SYNTAX_ERROR] Syntax error at or near 'x': extra input 'x'. SQLSTATE: 42601 (line 2, pos 5)
