@@ -17,13 +17,13 @@ from goqueue.pipeline.connection import CONNECTION_OPTIONS, Connection
 from goqueue.pipeline.declarative.checkpoint import check_unchanged, query_folder, shape_of
 from goqueue.pipeline.declarative.checks import interval_ms
 from goqueue.pipeline.declarative.sinks import activate, counted, stream_writer, write_batch
-from goqueue.pipeline.spark_errors import root_cause, told
 from goqueue.pipeline.declarative.spec import Definition, Trigger, texts
 from goqueue.pipeline.declarative.state import Claim, QueryState, RunState
 from goqueue.pipeline.declarative.tables import Query, build
 from goqueue.pipeline.errors import PipelineError
 from goqueue.pipeline.listening import GroupOffsets, Listener, Metrics, Progress
 from goqueue.pipeline.options import parse_options
+from goqueue.pipeline.spark_errors import root_cause, told
 
 OWN_SETTINGS: Final = "spark.sql."  # those that each pipeline of a process has for itself
 GRACE_S: Final = 10.0

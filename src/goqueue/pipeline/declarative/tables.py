@@ -18,7 +18,6 @@ from goqueue.pipeline.declarative.parsing import dead_letters_of, row_schema, ta
 from goqueue.pipeline.declarative.problems import PipelineFileError, Problem
 from goqueue.pipeline.declarative.python_views import Transform, functions_of, inputs_with
 from goqueue.pipeline.declarative.sinks import rows_for, writer_options
-from goqueue.pipeline.spark_errors import quiet, told
 from goqueue.pipeline.declarative.spec import (
     Definition,
     SinkSpec,
@@ -31,6 +30,7 @@ from goqueue.pipeline.declarative.spec import (
 from goqueue.pipeline.errors import PipelineError
 from goqueue.pipeline.origin import FORMAT
 from goqueue.pipeline.source.options import Mode, source_options
+from goqueue.pipeline.spark_errors import quiet, told
 
 P = TypeVar("P")
 T = TypeVar("T")
