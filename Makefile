@@ -4,6 +4,7 @@ PYTHON ?= python3
 SEEDS ?= 1000
 CYCLES ?= 100
 SECONDS ?= 600
+KILLS ?= 20
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,7 +22,7 @@ PACKAGE_READY := $(VENV)/.package-installed
 
 .PHONY: help
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: $(RUN_READY) $(PACKAGE_READY) ## Start a broker on the default ports with its data in ./data
@@ -52,6 +53,12 @@ soak: $(DEV_READY) $(PACKAGE_READY) ## Change a group and kill workers and broke
 kill: $(DEV_READY) $(PACKAGE_READY) ## Kill a real broker under load with kill -9, CYCLES=100 times
 	GOQUEUE_KILL_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/integration/test_kill9.py -s --timeout 3600
 
+.PHONY: pipeline-soak
+pipeline-soak: $(DEV_READY) $(PACKAGE_READY) ## Kill broker, driver and executors under a Spark pipeline, KILLS=20 times
+	GOQUEUE_PIPELINE_KILLS=$(KILLS) GOQUEUE_PIPELINE_SOAK=1 $(BIN)/python -m pytest -s --timeout 7200 \
+		tests/pipeline/test_standalone_cluster.py tests/pipeline/test_interop_connector.py \
+		tests/pipeline/test_faults_executors.py tests/pipeline/test_kills_exactly_once.py
+
 .PHONY: variants
 variants: $(DEV_READY) $(PACKAGE_READY) ## Break a copy of the queue in one way after another, and see its tests fail
 	$(BIN)/python -m scripts.broken_variants
@@ -64,6 +71,10 @@ fuzz: $(DEV_READY) $(PACKAGE_READY) ## Attack the Kafka listener for SECONDS=600
 .PHONY: bench
 bench: $(DEV_READY) $(PACKAGE_READY) ## Measure throughput and latency, and verify what was written
 	$(BIN)/python -m bench
+
+.PHONY: demo
+demo: $(DEV_READY) $(PACKAGE_READY) ## Show broker, queue and Spark at work on a shop's orders, and write a page of plots
+	@$(BIN)/python -m demo
 
 .PHONY: docs
 docs: $(DEV_READY) $(PACKAGE_READY) ## Regenerate what the docs say of settings, APIs and options from what the code defines
@@ -90,7 +101,7 @@ lock: | $(BIN)/python ## Pin the newest allowed version of every dependency, wit
 clean: ## Remove the environment, caches and build products; ./data stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/goqueue.egg-info
 	rm -f src/goqueue/log/_kernel*.so src/goqueue/log/_columns*.so
-	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench demo -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@command -v $(PYTHON) > /dev/null || { \
