@@ -7,7 +7,12 @@ LOG = "src/goqueue/log"
 
 setup(
     ext_modules=[
-        Extension("goqueue.log._kernel", [f"{LOG}/_kernel.c"], depends=[f"{LOG}/_records.h"], optional=True),
+        Extension(
+            "goqueue.log._kernel",
+            [f"{LOG}/_kernel.c", f"{LOG}/_keys.c"],
+            depends=[f"{LOG}/_keys.h", f"{LOG}/_records.h"],
+            optional=True,
+        ),
         Extension(
             "goqueue.log._columns",
             [f"{LOG}/_columns.c", f"{LOG}/_columns_encode.c"],

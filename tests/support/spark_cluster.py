@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import sys
@@ -10,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
+import pytest
 from tests.support.spark_processes import Tree
 
 from goqueue.pipeline.session.java import find_java
@@ -17,11 +19,15 @@ from goqueue.pipeline.session.java import find_java
 _HOME = Path(pyspark.__file__).parent
 _CLASS = str(_HOME / "bin" / "spark-class")
 _START_S = 120.0
-_WORKER_COUNT = 2
+_WORKER_HOSTS = ("127.0.0.1", "127.0.0.2")  # Spark tries a slow task again on another host only
 _MEMORY = "512m"
 _MASTER_AT = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_READY = re.compile(r"Successfully registered with master")
 _CONNECT_READY = re.compile(r"Spark Connect server started")
+# What takes a cluster or another's jars runs with `make pipeline-soak`, not with every test run.
+only_in_soak = pytest.mark.skipif(
+    "GOQUEUE_PIPELINE_SOAK" not in os.environ, reason="make pipeline-soak runs it"
+)
 CLUSTER_SETTINGS = {
     "spark.executor.memory": _MEMORY,
     "spark.executor.cores": "1",
@@ -44,11 +50,12 @@ def standalone_cluster(folder: Path) -> Iterator[tuple[str, list[Tree]]]:
             stack.enter_context(
                 _spark(
                     "deploy.worker.Worker",
-                    *("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", _MEMORY),
-                    *("--work-dir", str(folder / f"worker-{number}"), address),
+                    *("--host", host, "--webui-port", "0", "--cores", "1", "--memory", _MEMORY),
+                    *("--work-dir", str(folder / f"worker-{host}"), address),
+                    host=host,
                 )
             )
-            for number in range(_WORKER_COUNT)
+            for host in _WORKER_HOSTS
         ]
         for worker in workers:
             worker.output.wait_for(_WORKER_READY, timeout_s=_START_S)
@@ -80,11 +87,11 @@ def connect_server(folder: Path) -> Iterator[str]:
         yield f"sc://127.0.0.1:{port}"
 
 
-def _spark(name: str, *args: str) -> Tree:
+def _spark(name: str, *args: str, host: str = "127.0.0.1") -> Tree:
     env = {
         "JAVA_HOME": str(find_java().home),
         "SPARK_HOME": str(_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_IP": host,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_NO_DAEMONIZE": "1",

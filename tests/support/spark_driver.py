@@ -1,4 +1,5 @@
-"""Consume, transform, produce through Spark, as a process of its own: `python -m tests.support.spark_driver KAFKA CHECKPOINT`.
+"""Consume, transform, produce through Spark, as a process of its own: `python -m tests.support.spark_driver KAFKA CHECKPOINT
+OFFSETS_MAX`.
 
 Whatever is in topic `in` is written to `out`, changed. It runs until it is killed, or is told to end by a line on its
 input, and survives by its checkpoint alone.
@@ -15,7 +16,6 @@ from goqueue.pipeline.session.session import SessionOptions, start_session
 
 SOURCE, TARGET = "in", "out"
 STARTED = "started"
-OFFSETS_PER_BATCH_MAX = 2_000
 
 
 def changed(value: bytes) -> bytes:
@@ -24,11 +24,11 @@ def changed(value: bytes) -> bytes:
 
 
 def main() -> None:
-    kafka, checkpoint = sys.argv[1:3]
+    kafka, checkpoint, offsets_max = sys.argv[1:4]
     settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
     spark = start_session(SessionOptions(master="local[2]", settings=settings, is_short=True))
     rows = spark.readStream.format("goqueue").option("bootstrap.servers", kafka)
-    rows = rows.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", OFFSETS_PER_BATCH_MAX)
+    rows = rows.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", offsets_max)
     frame = rows.option("subscribe", SOURCE).load()
     text = frame.selectExpr("key", "cast(concat(upper(cast(value as string)), '!') as binary) value")
     writer = text.writeStream.format("goqueue").option("bootstrap.servers", kafka).option("topic", TARGET)

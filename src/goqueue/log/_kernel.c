@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_keys.h"
 #include "_records.h"
 
 /* The largest timestamp delta, or None of no records. */
@@ -166,6 +167,15 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", NULL, 0, methods, NULL, NULL, NULL, NULL};
+static int add_types(PyObject *module) {
+    PyObject *type = PyType_FromSpec(&key_map_spec);
+    int failed = type ? PyModule_AddObjectRef(module, "KeyMap", type) : -1;
+    Py_XDECREF(type);
+    return failed;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_types}, {0, NULL}};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", NULL, 0, methods, slots, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__kernel(void) { return PyModuleDef_Init(&module); }

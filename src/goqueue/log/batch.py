@@ -258,6 +258,17 @@ def _opened(batch: bytes | memoryview, header: BatchHeader) -> tuple[int | None,
         raise InvalidBatch(f"the batch is malformed: {error}") from None
 
 
+def open_payload(batch: bytes | memoryview, header: BatchHeader) -> tuple[bytes | memoryview, int]:
+    """Bytes that hold the records as they are when they are not compressed, and where in them they begin."""
+    codec = codec_of(header.attributes)
+    if codec is Codec.NONE:
+        return memoryview(batch)[: header.size], HEADER_BYTES
+    try:
+        return decompress(codec, batch[HEADER_BYTES : header.size]), 0
+    except ValueError as error:
+        raise InvalidBatch(f"the batch is malformed: {error}") from None
+
+
 def decode_rows(batch: bytes | memoryview, header: BatchHeader, wanted: list[int] | None = None) -> list[Row]:
     """The records as plain tuples of deltas, keys, values and headers: all, or those with these rising offset deltas."""
     codec = codec_of(header.attributes)
@@ -298,16 +309,26 @@ def rebuild_batch(header: BatchHeader, rows: Sequence[Row], *, delete_horizon_ms
     With a delete horizon (KIP-534) the base timestamp becomes the moment from which tombstones may go, and
     the deltas are shifted so that every record keeps its own timestamp (or, where a client wrote one at the
     edge of 64 bits, the nearest that can be written: a batch that nobody can read would be worse)."""
+    if delete_horizon_ms is not None:
+        shift = header.base_timestamp - delete_horizon_ms
+        rows = [(row[0], max(_INT64_MIN, min(row[1] + shift, _INT64_MAX)), *row[2:]) for row in rows]
+    payload = b"".join(map(encode_row, rows))
+    return refill_batch(header, payload, record_count=len(rows), delete_horizon_ms=delete_horizon_ms)
+
+
+def refill_batch(
+    header: BatchHeader, payload: bytes, *, record_count: int, delete_horizon_ms: int | None
+) -> bytes:
+    """The batch with only these of its records, encoded; with a horizon, to the timestamp deltas that go with it."""
     attributes, base_timestamp = header.attributes, header.base_timestamp
     if delete_horizon_ms is not None:
         attributes |= ATTRIBUTE_DELETE_HORIZON
         base_timestamp = delete_horizon_ms
-        shift = header.base_timestamp - delete_horizon_ms
-        rows = [(row[0], max(_INT64_MIN, min(row[1] + shift, _INT64_MAX)), *row[2:]) for row in rows]
-    if rows:
-        payload = compress(codec_of(header.attributes), b"".join(map(encode_row, rows)))
+    if record_count:
+        payload = compress(codec_of(header.attributes), payload)
     else:
         attributes, payload = attributes & ~0x07, b""
     return assemble(
-        header._replace(attributes=attributes, base_timestamp=base_timestamp, record_count=len(rows)), payload
+        header._replace(attributes=attributes, base_timestamp=base_timestamp, record_count=record_count),
+        payload,
     )

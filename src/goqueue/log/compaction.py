@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 from goqueue.log.aborted import AbortedIndex, AbortedSpans, TransactionWalk
 from goqueue.log.batch import (
@@ -28,22 +27,23 @@ from goqueue.log.batch import (
     BatchHeader,
     decode_rows,
     empty_batch,
+    open_payload,
     read_header,
     rebuild_batch,
+    refill_batch,
 )
 from goqueue.log.checkpoint import Checkpoint, load_checkpoint
 from goqueue.log.disk import Disk, File
 from goqueue.log.index import SegmentIndex, save_index
+from goqueue.log.keys import KeyMap, Picked, new_key_map
 from goqueue.log.partition_log import RELATIVE_OFFSET_MAX, PartitionLog
-from goqueue.log.records import Row
 from goqueue.log.recovery import finish_swap, swap_path
 from goqueue.log.scan import Damage, Found
 from goqueue.log.segment import Segment, segment_prefix
-from goqueue.model.errors import GoQueueError, StorageError, invariant
+from goqueue.model.errors import GoQueueError, InvalidBatch, StorageError, invariant
 
-KEY_COUNT_MAX = 1_000_000  # about 150 MB for the map
+KEY_COUNT_MAX = 1_000_000  # 50 MB for the map; 150 where it is not compiled
 _TIMESTAMP_MAX = 2**63 - 1
-_DIGEST_BYTES = 16
 _WRITE_BYTES = 1024 * 1024
 
 
@@ -58,6 +58,9 @@ class CompactionPlan:
     delete_retention_ms: int
     segment_bytes: int
     stop_log: Callable[[str], None]
+    key_count_max: int = (
+        KEY_COUNT_MAX  # in memory at once; with more, a pass stops behind the segment that has them
+    )
 
 
 @dataclass(slots=True)
@@ -78,7 +81,7 @@ class _Survey:
 
     aborted: AbortedSpans
     clean_end: int
-    last_offsets: dict[bytes, int] = field(default_factory=dict)  # by key, over the dirty part
+    last_offsets: KeyMap = field(default_factory=new_key_map)  # over the dirty part
     last_batches: dict[int, int] = field(default_factory=dict)  # by producer
     last_markers: dict[int, int] = field(default_factory=dict)  # by producer
     transactions: TransactionWalk = field(default_factory=TransactionWalk)
@@ -129,10 +132,7 @@ def compact(disk: Disk, folder: str, plan: CompactionPlan) -> CompactionResult:
         isinstance(checkpoint, Checkpoint) and checkpoint.recovery_segment >= plan.segments[-1].end_offset,
         f"{folder} has no checkpoint behind the segments that are to be compacted",
     )
-    survey = _surveyed(plan)
-    bare_markers = survey.transactions.bare_markers
-    forgotten = {entry.last_offset for entry in plan.aborted if entry.last_offset in bare_markers}
-    result = CompactionResult([], survey.clean_end, forgotten)
+    survey, result = _begun(plan)
     for group in _groups(plan, survey.clean_end):
         rewrite = _Rewrite(disk, folder, plan, survey, result)
         try:
@@ -144,6 +144,22 @@ def compact(disk: Disk, folder: str, plan: CompactionPlan) -> CompactionResult:
                 plan.stop_log(f"compaction could not put a segment in its place: {error}")
             break
     return result
+
+
+def measure(disk: Disk, folder: str, plan: CompactionPlan) -> CompactionResult:
+    """What `compact` would leave, by the same reading; nothing is written. StorageError where a segment is damaged."""
+    survey, result = _begun(plan)
+    for group in _groups(plan, survey.clean_end):
+        rewrite = _Rewrite(disk, folder, plan, survey, result)
+        result.bytes_after += sum(map(len, rewrite.batches(group)))
+    return result
+
+
+def _begun(plan: CompactionPlan) -> tuple[_Survey, CompactionResult]:
+    survey = _surveyed(plan)
+    bare_markers = survey.transactions.bare_markers
+    forgotten = {entry.last_offset for entry in plan.aborted if entry.last_offset in bare_markers}
+    return survey, CompactionResult([], survey.clean_end, forgotten)
 
 
 def _sealed(log: PartitionLog, stable_end: int) -> list[Segment]:
@@ -158,7 +174,7 @@ def _surveyed(plan: CompactionPlan) -> _Survey:
         for found in _batches(segment):
             _survey_batch(survey, found, plan.clean_end)
         survey.clean_end = segment.end_offset
-        if len(survey.last_offsets) >= KEY_COUNT_MAX:
+        if len(survey.last_offsets) >= plan.key_count_max:
             break
     return survey
 
@@ -173,14 +189,13 @@ def _survey_batch(survey: _Survey, found: Found, clean_end: int) -> None:
         survey.last_batches[header.producer_id] = header.base_offset
     if header.end_offset <= clean_end or survey.aborted.cover(header):
         return
-    for offset_delta, _, key, _, _ in decode_rows(found.data, header):
-        if key is not None:
-            survey.last_offsets[_digest(key)] = header.base_offset + offset_delta
-
-
-def _digest(key: bytes) -> bytes:
-    """Short keys as they are (never 16 bytes long), longer ones by a digest that is."""
-    return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+    payload, start = open_payload(found.data, header)
+    try:
+        survey.last_offsets.note(
+            payload, start, header.record_count, header.last_offset_delta, header.base_offset
+        )
+    except ValueError as error:
+        raise InvalidBatch(f"the batch at offset {header.base_offset} is malformed: {error}") from None
 
 
 def _groups(plan: CompactionPlan, clean_end: int) -> Iterator[tuple[Segment, ...]]:
@@ -239,12 +254,7 @@ class _Rewrite:
         cleaned = f"{segment_prefix(self._folder, base)}.cleaned"
         self._disk.remove(cleaned)
         file = self._disk.open(cleaned, create=True)
-        for segment in group:
-            self._result.bytes_before += segment.size
-            for found in _batches(segment):
-                for batch in self._rewritten(found):
-                    self._write(file, index, batch)
-        for batch in self._flush_gap():
+        for batch in self.batches(group):
             self._write(file, index, batch)
         self._flush(file)
         file.sync()
@@ -257,6 +267,14 @@ class _Rewrite:
         self._save_index(segment_prefix(self._folder, base), index)
         return group[0].successor(size=self._size, end_offset=end, index=index)
 
+    def batches(self, group: tuple[Segment, ...]) -> Iterator[bytes]:
+        """What the new segment consists of."""
+        for segment in group:
+            self._result.bytes_before += segment.size
+            for found in _batches(segment):
+                yield from self._rewritten(found)
+        yield from self._flush_gap()
+
     def _save_index(self, prefix: str, index: SegmentIndex) -> None:
         try:
             save_index(self._disk, prefix, index.encode())
@@ -268,18 +286,18 @@ class _Rewrite:
         if header.is_control:
             yield from self._rewritten_marker(found)
             return
-        rows = decode_rows(found.data, header)
-        kept, horizon_ms = self._kept(header, rows)
-        self._result.records_before += len(rows)
-        self._result.records_after += len(kept)
-        if not kept and self._survey.last_batches.get(header.producer_id) != header.base_offset:
+        kept_count, has_tombstone, payload = self._picked(found)
+        self._result.records_before += header.record_count
+        self._result.records_after += kept_count
+        if not kept_count and self._survey.last_batches.get(header.producer_id) != header.base_offset:
             yield from self._drop(header)
             return
         yield from self._flush_gap()
-        if len(kept) == len(rows) and horizon_ms is None:
+        if payload is None:
             yield bytes(found.data)
-        else:
-            yield rebuild_batch(header, kept, delete_horizon_ms=horizon_ms)
+            return
+        horizon_ms = self._new_horizon_ms(header) if has_tombstone else None
+        yield refill_batch(header, payload, record_count=kept_count, delete_horizon_ms=horizon_ms)
 
     def _rewritten_marker(self, found: Found) -> Iterator[bytes]:
         header, survey = found.header, self._survey
@@ -304,30 +322,32 @@ class _Rewrite:
             self._gap_start = header.base_offset
         self._gap = header
 
-    def _kept(self, header: BatchHeader, rows: list[Row]) -> tuple[list[Row], int | None]:
-        """The rows that stay, and from when on the tombstones of the batch may go if that has to be noted."""
+    def _picked(self, found: Found) -> Picked:
+        header = found.header
         if self._survey.aborted.cover(header):
-            return [], None
-        return [row for row in rows if self._is_kept(row, header)], self._new_horizon_ms(header, rows)
+            return 0, False, b"" if header.record_count else None
+        is_due = header.attributes & ATTRIBUTE_DELETE_HORIZON and header.base_timestamp <= self._plan.now_ms
+        payload, start = open_payload(found.data, header)
+        try:
+            return self._survey.last_offsets.pick(
+                payload,
+                start,
+                header.record_count,
+                header.last_offset_delta,
+                header.base_offset,
+                bool(is_due),
+                header.base_timestamp,
+                self._new_horizon_ms(header),
+            )
+        except ValueError as error:
+            raise InvalidBatch(f"the batch at offset {header.base_offset} is malformed: {error}") from None
 
-    def _new_horizon_ms(self, header: BatchHeader, rows: list[Row]) -> int | None:
-        """From when on the tombstones of this batch may go; None if it has none, or has its moment already."""
-        if header.attributes & ATTRIBUTE_DELETE_HORIZON:
-            return None
-        has_tombstone = any(key is not None and value is None for _, _, key, value, _ in rows)
-        return self._horizon_ms() if has_tombstone else None
+    def _new_horizon_ms(self, header: BatchHeader) -> int | None:
+        """From when on the tombstones of this batch may go; None if it has its moment already."""
+        return None if header.attributes & ATTRIBUTE_DELETE_HORIZON else self._horizon_ms()
 
     def _horizon_ms(self) -> int:
         return min(self._plan.now_ms + self._plan.delete_retention_ms, _TIMESTAMP_MAX)
-
-    def _is_kept(self, row: Row, header: BatchHeader) -> bool:
-        offset_delta, _, key, value, _ = row
-        if key is None:
-            return True
-        if header.base_offset + offset_delta < self._survey.last_offsets.get(_digest(key), -1):
-            return False
-        is_dated_tombstone = value is None and header.attributes & ATTRIBUTE_DELETE_HORIZON
-        return not is_dated_tombstone or header.base_timestamp > self._plan.now_ms
 
     def _flush_gap(self) -> Iterator[bytes]:
         if self._gap is not None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -21,6 +22,8 @@ R = TypeVar("R")
 
 TASK_COUNT_MAX = 100_000
 _RESULT = "result binary"
+_BUNDLE_BYTES = 64 * 1024 * 1024
+_ITEM_BYTES = 512 * 1024  # what an item without bytes counts
 
 
 def run_tasks(spark: SparkSession, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -38,6 +41,45 @@ def run_tasks(spark: SparkSession, work: Callable[[T], R], items: Sequence[T]) -
     frame = spark.range(0, len(items), 1, len(items)).mapInArrow(run, _RESULT)
     found = dict(pickle.loads(row[0]) for row in frame.collect())  # noqa: S301 - our own workers wrote it
     return [found[index] for index in range(len(items))]
+
+
+class Runner(Protocol):
+    """Whoever runs tasks: Spark, or a test."""
+
+    def __call__(self, work: Callable[[T], R], items: Sequence[T], /) -> list[R]: ...
+
+
+def runner_on(spark: SparkSession) -> Runner:
+    def run(work: Callable[[T], R], items: Sequence[T], /) -> list[R]:
+        return run_tasks(spark, work, items)
+
+    return run
+
+
+def run_bundles(runner: Runner, work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> list[R]:
+    """As a runner does it, small items together in one task: of a broker's partitions most are nearly empty, and a task costs
+    more than they do. The largest begin first, so that the last task is a short one."""
+    order = sorted(range(len(items)), key=lambda index: -sizes[index])
+    bundles: list[list[int]] = []
+    left = 0
+    for index in order:
+        weight = sizes[index] + _ITEM_BYTES
+        if weight > left:
+            bundles.append([])
+            left = _BUNDLE_BYTES
+        bundles[-1].append(index)
+        left -= weight
+    results = runner(partial(_each, work), [[items[index] for index in bundle] for bundle in bundles])
+    found = {
+        index: result
+        for bundle, done in zip(bundles, results, strict=True)
+        for index, result in zip(bundle, done, strict=True)
+    }
+    return [found[index] for index in range(len(items))]
+
+
+def _each(work: Callable[[T], R], bundle: Sequence[T]) -> list[R]:
+    return [work(item) for item in bundle]
 
 
 def attempt_name() -> str:

@@ -8,6 +8,7 @@ there. So the catalogue is asked where the folder holds one. A backup of some to
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import msgspec
 
@@ -24,12 +25,13 @@ METADATA = Place("__cluster_metadata", 0)
 _INTERNAL = "__"
 
 
-class _Event(msgspec.Struct):
+class MetadataEvent(msgspec.Struct):
     """What the events of `__cluster_metadata` have in common (docs/format/checkpoint.md)."""
 
     event: str
     name: str = ""
     partition_count: int = 0
+    overrides: dict[str, str] = {}
 
 
 def topics_in(storage: Storage, *, skips_damage: bool) -> dict[str, int]:
@@ -66,8 +68,18 @@ def _folder_count(storage: Storage, topic: str) -> int:
 
 def _catalogue(storage: Storage, *, skips_damage: bool) -> dict[str, int]:
     """Partition counts by topic, as far as the catalogue knows; 0 for one that was deleted."""
-    view = open_view(storage, METADATA, is_live=False)
     counts: dict[str, int] = {}
+    for event in metadata_events(storage, skips_damage=skips_damage):
+        if event.event in ("TopicCreated", "TopicGrown"):
+            counts[event.name] = event.partition_count
+        elif event.event == "TopicDeleted":
+            counts[event.name] = 0
+    return counts
+
+
+def metadata_events(storage: Storage, *, skips_damage: bool) -> Iterator[MetadataEvent]:
+    """What the catalogue went through; nothing where the folder has none."""
+    view = open_view(storage, METADATA, is_live=False)
     for piece in pieces(view, view.earliest, view.high_watermark, bytes_max=storage.piece_bytes):
         if isinstance(piece, Lost):
             if skips_damage:  # the folders are left
@@ -79,22 +91,17 @@ def _catalogue(storage: Storage, *, skips_damage: bool) -> dict[str, int]:
                 f"the catalogue cannot be read: {storage.locate(piece.file)} at byte {piece.position}: {piece.reason}; "
                 f"take {storage.locate(f'{LOGS}/{METADATA.topic}')} away to read topics by their folders"
             )
-        for event in _events(piece.data):
-            if event.event in ("TopicCreated", "TopicGrown"):
-                counts[event.name] = event.partition_count
-            elif event.event == "TopicDeleted":
-                counts[event.name] = 0
-    return counts
+        yield from _events(piece.data)
 
 
-def _events(data: memoryview) -> list[_Event]:
-    events: list[_Event] = []
+def _events(data: memoryview) -> list[MetadataEvent]:
+    events: list[MetadataEvent] = []
     position = 0
     while len(data) - position >= HEADER_BYTES:
         header = read_header(data, position)
         batch = data[position : position + header.size]
         for record in decode_batch(batch, header):
             if record.value is not None and not header.is_control:
-                events.append(msgspec.json.decode(record.value, type=_Event))
+                events.append(msgspec.json.decode(record.value, type=MetadataEvent))
         position += header.size
     return events

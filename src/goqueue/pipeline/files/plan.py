@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from goqueue.pipeline.files.storage import Storage, open_storage
+from goqueue.pipeline.backup.tree import open_tree
+from goqueue.pipeline.files.storage import Storage
 from goqueue.pipeline.files.view import PartitionView, open_view, steadily
 from goqueue.pipeline.span import Place
 
@@ -22,7 +23,7 @@ class SegmentFile(NamedTuple):
 
 def partition_files(path: str, place: Place) -> list[SegmentFile]:
     """In order and without a gap, as far as the log may be read; none for a partition without records."""
-    storage = open_storage(path)
+    storage = open_tree(path)
     is_held = storage.is_held()
 
     def files_in(view: PartitionView) -> list[SegmentFile]:

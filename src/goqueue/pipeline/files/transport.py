@@ -17,10 +17,10 @@ from goqueue.log.batch import decode_batch
 from goqueue.log.scan import Found
 from goqueue.log.segment import Segment
 from goqueue.model.errors import DataCorrupt
+from goqueue.pipeline.backup.tree import open_tree
 from goqueue.pipeline.errors import DataLoss, OptionError, PipelineError
 from goqueue.pipeline.files.catalogue import partition_exists, topics_in
 from goqueue.pipeline.files.reading import Lost, Piece, markers_in, pieces
-from goqueue.pipeline.files.storage import open_storage
 from goqueue.pipeline.files.view import (
     ATTEMPT_COUNT_MAX,
     PartitionView,
@@ -46,7 +46,7 @@ class FilesTransport:
     ) -> None:
         if on_damage not in ("fail", "skip"):
             raise OptionError(f'on_damage is "fail" or "skip", not {on_damage!r}')
-        self._storage = open_storage(path, filesystem)
+        self._storage = open_tree(path, filesystem)
         self._skips = on_damage == "skip"
         self.skipped_offset_count = 0
 

@@ -111,7 +111,7 @@ def open_view(storage: Storage, place: Place, *, is_live: bool) -> PartitionView
         if content_of(storage, f"{folder}/{CHECKPOINT}") != checkpoint:
             continue
         try:
-            view = _view(storage, folder, listing, checkpoint, is_live=is_live)
+            view = view_of(storage, folder, listing, checkpoint, is_live=is_live)
         except FileNotFoundError:  # removed or replaced since it was listed
             continue
         if len(_views) >= _VIEW_COUNT_MAX:
@@ -143,9 +143,10 @@ def unreadable(view: PartitionView, error: OSError) -> PipelineError:
     return PipelineError(f"{view.folder} cannot be read: {error}")
 
 
-def _view(
+def view_of(
     storage: Storage, folder: str, listing: tuple[Listed, ...], content: bytes | None, *, is_live: bool
 ) -> PartitionView:
+    """The view of a folder that had these files, and a checkpoint with this content."""
     snapshot = FolderSnapshot(storage, folder, listing, content)
     loaded = load_checkpoint(snapshot, folder)
     if isinstance(loaded, str):

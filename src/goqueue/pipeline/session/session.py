@@ -24,6 +24,7 @@ from goqueue.pipeline.session.java import find_java
 LOCAL = "local[*]"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _GIB = 1 << 30
+_PYTHON = "spark.pyspark.python"
 _MEMORY_MAX_GIB = 8
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -76,8 +77,8 @@ def start_session(options: SessionOptions | None = None) -> SparkSession:
     os.environ["JAVA_HOME"] = str(find_java().home)
     settings = dict(_DEFAULTS)
     java_options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"]
+    _choose_python(options)
     if options.is_local:
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_HOME", str(lean_home()))
         folder = _own_folder()
         java_options.append(f"-Djava.io.tmpdir={folder / 'tmp'}")
@@ -88,6 +89,16 @@ def start_session(options: SessionOptions | None = None) -> SparkSession:
     given = settings.pop("spark.driver.extraJavaOptions", "")
     settings["spark.driver.extraJavaOptions"] = " ".join([*java_options, given]).strip()
     return _session(SparkSession.builder.master(options.master or LOCAL), options, settings)
+
+
+def _choose_python(options: SessionOptions) -> None:
+    """The driver plans with this Python, which has this package. That of a cluster's executors is the user's choice; Spark heeds the
+    setting for it only where `spark-submit` starts the driver."""
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if options.is_local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    elif _PYTHON in options.settings:
+        os.environ["PYSPARK_PYTHON"] = options.settings[_PYTHON]
 
 
 def _remote_session(options: SessionOptions) -> SparkSession:

@@ -42,6 +42,7 @@ def compact(
     from goqueue.pipeline.jobs import compact as job  # with Spark behind it
 
     request = job.CompactRequest(path, topics or (), is_forced=force, is_dry=dry_run, key_count_max=keys)
+    job.check(request)
     with spark_session("compact", master, remote, conf) as spark:
         report = job.run(spark, request)
     show_report(report, output)

@@ -45,6 +45,7 @@ def restore(
     from goqueue.pipeline.jobs import restore as job  # with Spark behind it
 
     request = job.RestoreRequest(place, to, backup, instant_ms(until, "--until"), topic or ())
+    job.check(request)
     with spark_session("restore", master, remote, conf) as spark:
         report = job.run(spark, request)
     show_report(report, output)

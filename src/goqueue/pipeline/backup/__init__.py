@@ -1,0 +1,1 @@
+"""Backups of a data folder: numbered, complete each, sharing what has not changed (docs/format/backup.md)."""
