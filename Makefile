@@ -57,7 +57,8 @@ kill: $(DEV_READY) $(PACKAGE_READY) ## Kill a real broker under load with kill -
 pipeline-soak: $(DEV_READY) $(PACKAGE_READY) ## Kill broker, driver and executors under a Spark pipeline, KILLS=20 times
 	GOQUEUE_PIPELINE_KILLS=$(KILLS) GOQUEUE_PIPELINE_SOAK=1 $(BIN)/python -m pytest -s --timeout 7200 \
 		tests/pipeline/test_standalone_cluster.py tests/pipeline/test_interop_connector.py \
-		tests/pipeline/test_faults_executors.py tests/pipeline/test_kills_exactly_once.py
+		tests/pipeline/test_faults_executors.py tests/pipeline/test_kills_exactly_once.py \
+		tests/pipeline/test_declarative_sdp.py
 
 .PHONY: variants
 variants: $(DEV_READY) $(PACKAGE_READY) ## Break a copy of the queue in one way after another, and see its tests fail

@@ -29,12 +29,17 @@ from bench.lines import (
     queue_wakeup,
     queue_work,
     rest,
+    spark_jobs,
+    spark_latency,
+    spark_read,
+    spark_sink,
     start,
 )
 from bench.machine import describe_machine
 from bench.queue_bench import QueueBench
 from bench.report import Report, load, newest, save, show, write_docs
 from bench.scale import FULL, QUICK, Run
+from bench.spark_bench import SparkBench
 from bench.workspace import workspace
 
 GROUPS: dict[str, Callable[[Run], list[Line]]] = {
@@ -54,6 +59,10 @@ GROUPS: dict[str, Callable[[Run], list[Line]]] = {
     "queue.leased": queue_leased.run,
     "queue.delays": queue_delays.run,
     "queue.due": queue_due.run,
+    "spark.read": spark_read.run,
+    "spark.sink": spark_sink.run,
+    "spark.latency": spark_latency.run,
+    "spark.jobs": spark_jobs.run,
 }
 _TIMEOUT_S = {
     False: 5_400,
@@ -90,21 +99,21 @@ def run(names: list[str], *, is_quick: bool) -> Report:
         workspace() as folder,
         KafkaBench(folder, warmth) as kafka,
         QueueBench(folder, scale.queue.warm_count) as queue,
+        SparkBench() as spark,
     ):
         for name, measure in GROUPS.items():
             if name in names:
                 begun = time.monotonic()
-                lines += measure(Run(folder, scale, kafka, queue))
+                lines += measure(Run(folder, scale, kafka, queue, spark))
                 print(f"{name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     seconds = round(time.monotonic() - started, 1)
-    return Report(
-        taken, is_quick, set(names) < set(GROUPS), seconds, machine, lines, kafka.absent | queue.absent
-    )
+    absent = kafka.absent | queue.absent | spark.absent
+    return Report(taken, is_quick, set(names) < set(GROUPS), seconds, machine, lines, absent)
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="less of everything, about a minute and a half")
+    parser.add_argument("--quick", action="store_true", help="less of everything, a few minutes")
     parser.add_argument(
         "--only",
         action="append",

@@ -13,7 +13,17 @@ from bench.workspace import ROOT, file_system_of
 from goqueue import __version__
 from goqueue.log.records import IS_COMPILED
 
-_PACKAGES = ("uvloop", "uvicorn", "httptools", "msgspec", "crc32c", "prometheus-client", "confluent-kafka")
+_PACKAGES = (
+    "uvloop",
+    "uvicorn",
+    "httptools",
+    "msgspec",
+    "crc32c",
+    "prometheus-client",
+    "confluent-kafka",
+    "pyspark",
+    "pyarrow",
+)
 
 
 class Machine(Struct, frozen=True):

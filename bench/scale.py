@@ -1,4 +1,4 @@
-"""How much of everything: the default run ends within twenty minutes, the quick one within two."""
+"""How much of everything: the default run ends within forty minutes, the quick one within four."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 from bench.kafka_bench import KafkaBench
 from bench.queue_bench import QueueBench
+from bench.spark_bench import SparkBench
+from goqueue.log.compression import Codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class Scale:
     start_count: int
     kafka: KafkaScale
     queue: QueueScale
+    spark: SparkScale
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,21 @@ class QueueScale:
     due_s: float  # over this time
 
 
+@dataclass(frozen=True, slots=True)
+class SparkScale:
+    """Of the lines of the pipeline."""
+
+    round_count: int
+    small_row_count: int  # of 100 B that are read in a round
+    large_row_count: int  # of 1 KB
+    codecs: tuple[Codec, ...]  # none is one of them
+    sink_row_count: int
+    trigger_warm_count: int
+    trigger_count: int
+    job_bytes: tuple[int, ...]  # of the folders that jobs work on
+    job_round_count: int
+
+
 FULL = Scale(
     round_count=7,
     round_s=1.0,
@@ -87,6 +105,17 @@ FULL = Scale(
         fired_count=10_000,
         due_count=1_000_000,
         due_s=100.0,
+    ),
+    spark=SparkScale(
+        round_count=3,
+        small_row_count=4_000_000,
+        large_row_count=800_000,
+        codecs=(Codec.NONE, Codec.LZ4, Codec.ZSTD),
+        sink_row_count=2_000_000,
+        trigger_warm_count=20,
+        trigger_count=30,
+        job_bytes=(250_000_000, 1_000_000_000, 4_000_000_000),
+        job_round_count=2,
     ),
 )
 QUICK = Scale(
@@ -122,6 +151,17 @@ QUICK = Scale(
         due_count=20_000,
         due_s=20.0,
     ),
+    spark=SparkScale(
+        round_count=1,
+        small_row_count=200_000,
+        large_row_count=40_000,
+        codecs=(Codec.NONE, Codec.ZSTD),
+        sink_row_count=100_000,
+        trigger_warm_count=5,
+        trigger_count=5,
+        job_bytes=(16_000_000, 64_000_000),
+        job_round_count=1,
+    ),
 )
 
 
@@ -133,3 +173,4 @@ class Run:
     scale: Scale
     kafka: KafkaBench
     queue: QueueBench
+    spark: SparkBench

@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.line import BenchFailed
 
 ROOT = Path(__file__).parent
-FREE_BYTES_MIN = 4 * 1024**3  # the largest line keeps about 1 GB
+FREE_BYTES_MIN = 10 * 1024**3  # the largest line keeps about 6 GB
 _MEMORY_ONLY = {"tmpfs", "ramfs", "devtmpfs"}
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.broker import Broker
+from xdist.remote import Producer
+from xdist.scheduler import LoadGroupScheduling
 
 
 @pytest.fixture
@@ -14,3 +16,18 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     """A running broker of its own, with its data in the test's folder."""
     with Broker(tmp_path / "data") as running:
         yield running
+
+
+class _Scheduling(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
+    """What shares something dear to start goes to one worker, one after the other: a Spark session for all tests of the
+    pipeline, a Java process for those of share consumers. The marker that says so is not passed on by this pytest."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        if path.startswith("tests/pipeline/"):
+            return "spark"
+        return "java" if path == "tests/integration/test_java_share.py" else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGroupScheduling | None:
+    return _Scheduling(config, log) if config.getvalue("dist") == "loadgroup" else None

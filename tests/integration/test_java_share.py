@@ -22,8 +22,6 @@ NEEDED = ("org/apache/kafka/kafka-clients/", "org/slf4j/slf4j-api/")
 TIMEOUT_S = 50
 VALUES = (b"a", b"b", b"c", b"d")
 
-pytestmark = pytest.mark.xdist_group("java")  # one run serves all of them
-
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:

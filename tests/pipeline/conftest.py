@@ -1,4 +1,5 @@
-"""One Spark session and one broker for all tests of the pipeline: either takes longer to start than most tests to run."""
+"""One Spark session and one broker for all tests of the pipeline: either takes longer to start than most tests to run. So they
+all go to one worker of xdist (tests/conftest.py)."""
 
 from __future__ import annotations
 
@@ -11,19 +12,6 @@ from pyspark.sql import SparkSession
 from tests.support.broker import Broker
 
 from goqueue.pipeline.session.session import SessionOptions, start_session
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with Spark stay in one worker: each has its own session, and two cores are soon used up. They come first, so that
-    they are not what everybody waits for in the end."""
-    for item in items:
-        if _needs_spark(item):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-    items.sort(key=lambda item: not _needs_spark(item))
-
-
-def _needs_spark(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")

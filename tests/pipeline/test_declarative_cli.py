@@ -27,8 +27,6 @@ sinks:
   - {{name: lake, from: orders, path: lake}}
 """
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 class Running:
     """`goqueue pipeline run` in a group of processes of its own, as a terminal has it."""

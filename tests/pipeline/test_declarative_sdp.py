@@ -12,13 +12,14 @@ from tests.support.broker import Broker, clean_environment
 from tests.support.kafka_clients import new_topic
 from tests.support.order_stream import Orders
 from tests.support.sink_target import Target
+from tests.support.spark_cluster import only_in_soak
 
 from goqueue.pipeline.session.java import find_java
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark_pipelines"
 RUN_TIMEOUT_S = 400.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("spark")]
+pytestmark = [only_in_soak, pytest.mark.timeout(900)]
 
 
 def _run(folder: Path, **environment: str) -> None:

@@ -23,7 +23,7 @@ from tests.support.broker import Lines
 ROOT = Path(__file__).parents[2]
 ORDERS, SEED = 400, 11
 END_S_MAX = 540.0
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 
 @pytest.fixture

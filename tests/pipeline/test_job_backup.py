@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 from tests.support.backups import Held, ends_of, held_by, here
 from tests.support.broker import Broker, Process
@@ -275,7 +274,6 @@ def test_jobs_on_spark_back_up_verify_and_restore_and_spark_reads_the_backup(
     assert sorted(rows) == sorted(again.select("partition", "offset", "value").collect())
 
 
-@pytest.mark.xdist_group("spark")
 def test_commands_list_backups_refuse_a_full_folder_and_fail_on_a_rotten_piece(tmp_path: Path) -> None:
     place = str(tmp_path / "backups")
     with Broker(tmp_path / "data") as broker:

@@ -102,7 +102,6 @@ def test_only_topics_that_are_to_be_compacted_are(tmp_path: Path) -> None:
         _fill_more(broker)
 
 
-@pytest.mark.xdist_group("spark")
 def test_the_command_refuses_a_folder_in_use_and_shows_what_it_did(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
         _fill(broker)

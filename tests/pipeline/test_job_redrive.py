@@ -112,9 +112,9 @@ def test_condition_chooses_and_what_it_does_not_know_stays(spark: SparkSession) 
     ("where", "said"),
     [
         ("no_such_column = 1", "no_such_column"),
-        ("reason = = 'x'", "PARSE_SYNTAX_ERROR"),
+        ("reason = = 'x'", "Syntax error"),
         ("attempts + 1", "which is neither true nor false of a dead letter but int"),
-        ("true) or (true", "PARSE_SYNTAX_ERROR"),
+        ("true) or (true", "Syntax error"),
     ],
 )
 def test_bad_condition_is_refused_with_one_sentence(spark: SparkSession, where: str, said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from goqueue.pipeline.errors import PipelineError
-from goqueue.pipeline.session import java
+from goqueue.pipeline.session import java, session
 from goqueue.pipeline.session.java import NoJava, find_java
 from goqueue.pipeline.session.session import SessionOptions
 
@@ -87,3 +88,13 @@ def test_workers_import_spark_from_where_it_is_installed(spark: SparkSession) ->
     (found,) = spark.sparkContext.parallelize([0], 1).map(lambda _: str(pyspark.__file__)).collect()
     assert found == pyspark.__file__
     assert ".zip" not in found
+
+
+def test_folders_of_killed_processes_are_swept(tmp_path: Path) -> None:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    gone, alive = tmp_path / f"gq-spark-{done.pid}-x", tmp_path / f"gq-spark-{os.getpid()}-y"
+    gone.mkdir()
+    alive.mkdir()
+    session._sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [alive.name]

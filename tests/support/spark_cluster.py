@@ -21,6 +21,7 @@ _CLASS = str(_HOME / "bin" / "spark-class")
 _START_S = 120.0
 _WORKER_HOSTS = ("127.0.0.1", "127.0.0.2")  # Spark tries a slow task again on another host only
 _MEMORY = "512m"
+_DAEMON_MEMORY = "768m"  # a Connect server is one of them, and needs more than the others
 _MASTER_AT = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_READY = re.compile(r"Successfully registered with master")
 _CONNECT_READY = re.compile(r"Spark Connect server started")
@@ -96,7 +97,7 @@ def _spark(name: str, *args: str, host: str = "127.0.0.1") -> Tree:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
     }
     return Tree([_CLASS, f"org.apache.spark.{name}", *args], name=name.rpartition(".")[2], env=env)
 

@@ -12,6 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+
+# PySpark turns Java's exceptions into its own where it knows their class, and now and then does not.
+SPARK_ERRORS: Final = (PySparkException, Py4JError)
 _CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}\.?")
 _PLACE = re.compile(r"\s*[;(]?\s*\(?line (\d+),? pos (\d+)\)?;?\s*$")
@@ -32,7 +37,7 @@ class Told(NamedTuple):
 
 def told(error: BaseException) -> Told:
     """Of an error of Spark's parser or analyser: what it says, without plans and codes."""
-    text = str(error).strip()
+    text = _message(error).strip()
     head = re.split(r"\n\s*\n== SQL|;\s*\n'|\n\s*[+'~]", text, maxsplit=1)[0].strip()
     first = " ".join(line.strip() for line in head.splitlines()[:1])
     place = _PLACE.search(first)
@@ -41,6 +46,12 @@ def told(error: BaseException) -> Told:
     if place is None:
         return Told(sentence[:_SENTENCE_CHARACTERS_MAX])
     return Told(sentence[:_SENTENCE_CHARACTERS_MAX], int(place[1]), int(place[2]) + 1)
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getMessage())
+    return str(error)
 
 
 def root_cause(text: str) -> str:

@@ -161,6 +161,8 @@ class MetadataApi:
                     leader_epoch=one.leader_epoch,
                     replica_nodes=(BROKER_ID,),
                     isr_nodes=(BROKER_ID,),
+                    eligible_leader_replicas=(),  # null is allowed, and Java's admin client 3.9 fails on it
+                    last_known_elr=(),
                 )
                 for one in page
             ],

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from goqueue.pipeline.connection import CONNECTION_OPTIONS, Connection
@@ -23,7 +22,7 @@ from goqueue.pipeline.declarative.tables import Query, build
 from goqueue.pipeline.errors import PipelineError
 from goqueue.pipeline.listening import GroupOffsets, Listener, Metrics, Progress
 from goqueue.pipeline.options import parse_options
-from goqueue.pipeline.spark_errors import root_cause, told
+from goqueue.pipeline.spark_errors import SPARK_ERRORS, root_cause, told
 
 OWN_SETTINGS: Final = "spark.sql."  # those that each pipeline of a process has for itself
 GRACE_S: Final = 10.0
@@ -32,7 +31,7 @@ LISTEN_TIMEOUT_S: Final = 5.0  # Spark tells of the last batch after the query h
 _FIRST_OFFSETS_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.05
 _LATE_WORKER: Final = "Python worker failed to connect back"
-_GONE: Final = (PySparkException, Py4JError, OSError)  # what a session raises whose Java is on its way out
+_GONE: Final = (*SPARK_ERRORS, OSError)  # what a session raises whose Java is on its way out
 
 
 OnChange = Callable[[RunState, str | None], None]
@@ -163,7 +162,7 @@ class PipelineRun:
                 continue
             try:
                 self._spark.conf.set(name, value)
-            except PySparkException as error:
+            except SPARK_ERRORS as error:
                 raise PipelineError(f"the setting {name} is {value!r}: {told(error).sentence}") from error
 
     # ---------------------------------------------------------------- what queries tell
@@ -231,7 +230,7 @@ class PipelineRun:
             writer = writer.trigger(processingTime=f"{interval_ms(trigger.every)} milliseconds")
         try:
             self._started[query.name] = writer.start()
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             self.failure = f"query {query.name} cannot be started: {root_cause(str(error))}"
             self.state.queries[query.name].state = "failed"
             return

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from goqueue.pipeline.declarative.checks import Inputs, check, in_order, inputs_of, interval_ms
@@ -30,7 +29,7 @@ from goqueue.pipeline.declarative.spec import (
 from goqueue.pipeline.errors import PipelineError
 from goqueue.pipeline.origin import FORMAT
 from goqueue.pipeline.source.options import Mode, source_options
-from goqueue.pipeline.spark_errors import quiet, told
+from goqueue.pipeline.spark_errors import SPARK_ERRORS, quiet, told
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -231,7 +230,7 @@ def _attempt(work: _Build, path: str, step: Callable[[_Build, P], T], part: P) -
         return step(work, part)
     except PipelineError as error:
         work.problems.append(Problem(path, str(error), work.definition.line_of(path)))
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         work.problems.append(_spark_problem(work.definition, path, error))
     except Exception as error:  # noqa: BLE001 - a view of the user's may raise anything, and py4j its own
         work.problems.append(
@@ -240,7 +239,7 @@ def _attempt(work: _Build, path: str, step: Callable[[_Build, P], T], part: P) -
     return None
 
 
-def _spark_problem(definition: Definition, path: str, error: PySparkException) -> Problem:
+def _spark_problem(definition: Definition, path: str, error: Exception) -> Problem:
     """With the line in the file: the statement that Spark saw has one line more than the SQL, before it."""
     found = told(error)
     start = definition.text_lines.get(path)

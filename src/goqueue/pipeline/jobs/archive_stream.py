@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -18,6 +16,7 @@ from goqueue.pipeline.errors import PipelineError
 from goqueue.pipeline.jobs.report import Report
 from goqueue.pipeline.lake.writing import DATE_COLUMN
 from goqueue.pipeline.origin import Origin
+from goqueue.pipeline.spark_errors import SPARK_ERRORS
 
 CHECKPOINT = "_goqueue_checkpoint"
 
@@ -56,7 +55,7 @@ def _archive_topic(spark: SparkSession, request: StreamRequest, topic: str) -> i
     )
     try:
         query = writer.start(target)
-    except (PySparkException, Py4JError) as error:
+    except SPARK_ERRORS as error:
         if "DATA_SOURCE_NOT_FOUND" not in str(error):
             raise
         raise PipelineError(

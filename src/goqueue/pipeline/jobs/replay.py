@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -17,6 +16,7 @@ from goqueue.pipeline.errors import OptionError
 from goqueue.pipeline.jobs.report import Report
 from goqueue.pipeline.lake.reading import read_lake
 from goqueue.pipeline.origin import Origin
+from goqueue.pipeline.spark_errors import SPARK_ERRORS, told
 
 _COLUMNS = ("key", "value", "headers", "timestamp")
 _BOUNDS = ("startingOffsets", "endingOffsets")
@@ -70,9 +70,8 @@ def selected(
         return records
     try:
         return records.where(where)
-    except (AnalysisException, ParseException) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise OptionError(f"where is {where!r}, which Spark refuses: {reason}") from None
+    except SPARK_ERRORS as error:
+        raise OptionError(f"where is {where!r}, which Spark refuses: {told(error).sentence}") from None
 
 
 def to_write(records: DataFrame, *, keeps_partitions: bool) -> DataFrame:

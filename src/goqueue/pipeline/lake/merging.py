@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from goqueue.pipeline.lake.manifest import STAGING, LakeFile
+from goqueue.pipeline.lake.row_groups import RowGroups
 from goqueue.pipeline.lake.store import Store
-from goqueue.pipeline.lake.writing import ROW_GROUP_ROWS, Staged
+from goqueue.pipeline.lake.writing import Staged
 
 TARGET_BYTES = 128 * 1024 * 1024
 FILES_MIN = 8
@@ -55,10 +56,12 @@ def merge_files(store: Store, run: str, task: str, files: Sequence[LakeFile], *,
     store.make_folder(f"{STAGING}/{run}")
     schema = _schema(store, files[0])
     with pq.ParquetWriter(path, schema, filesystem=store.filesystem, compression=compression) as writer:
+        groups = RowGroups(writer)
         for file in files:
             with store.filesystem.open_input_file(store.path(file.name)) as source:
                 for batch in pq.ParquetFile(source).iter_batches(_BATCH_ROWS):
-                    writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
+                    groups.write(batch)
+        groups.close()
     store.sync(f"{STAGING}/{run}/{staged}")
     merged = LakeFile(
         name=f"{folder}/{staged}",

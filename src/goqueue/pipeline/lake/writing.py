@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from goqueue.pipeline.lake.manifest import STAGING, LakeFile
+from goqueue.pipeline.lake.row_groups import RowGroups
 from goqueue.pipeline.lake.store import Store
 
 OPEN_FILES_MAX = 16
-ROW_GROUP_ROWS = 1_000_000
 DATE_COLUMN = "date"
 _DAY_US = 86_400_000_000
 _US_PER_MS = 1_000
@@ -36,7 +36,7 @@ class Staged:
 class _Open:
     date: str
     staged: str
-    writer: pq.ParquetWriter
+    writer: RowGroups
     rows: int = 0
     first_offsets: dict[int, int] = field(default_factory=dict)
     last_offsets: dict[int, int] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class LakeWriter:
             for date, rows in _by_date(batch):
                 target = self._open.pop(date, None) or self._begin(date)
                 self._open[date] = target
-                target.writer.write_batch(rows, row_group_size=ROW_GROUP_ROWS)
+                target.writer.write(rows)
                 target.note(rows)
 
     def finish(self) -> list[Staged]:
@@ -97,7 +97,7 @@ class LakeWriter:
             filesystem=self._store.filesystem,
             compression=self._compression,
         )
-        return _Open(date, staged, writer)
+        return _Open(date, staged, RowGroups(writer))
 
     def _end_oldest(self) -> None:
         ended = self._open.pop(next(iter(self._open)))

@@ -23,6 +23,7 @@ from goqueue.pipeline.session.java import find_java
 
 LOCAL = "local[*]"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_FOLDER_PREFIX = "gq-spark-"
 _GIB = 1 << 30
 _PYTHON = "spark.pyspark.python"
 _MEMORY_MAX_GIB = 8
@@ -134,8 +135,27 @@ def _local_settings(folder: Path) -> dict[str, str]:
 
 def _own_folder() -> Path:
     """For everything that Spark leaves behind. Gone with the process; its name is short, for it holds sockets."""
-    folder = Path(tempfile.mkdtemp(prefix="gq-spark-"))
+    _sweep(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-"))
     for name in ("tmp", "local", "sockets"):
         (folder / name).mkdir()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+def _sweep(parent: Path) -> None:
+    """The folders of processes that were killed."""
+    for folder in parent.glob(f"{_FOLDER_PREFIX}*-*"):
+        pid = folder.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
+        if pid.isdigit() and not _is_alive(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

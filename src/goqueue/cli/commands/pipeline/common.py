@@ -55,19 +55,16 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Spark while the block runs, with a bar for its stages where a person watches. What Spark fails with ends as one sentence."""
     check_installed()
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     from goqueue.pipeline.session.session import SessionOptions, start_session
     from goqueue.pipeline.session.stages import stage_bar
-    from goqueue.pipeline.spark_errors import root_cause
+    from goqueue.pipeline.spark_errors import SPARK_ERRORS, root_cause
 
     settings = parse_pairs(conf or [], "setting of Spark")
     session = start_session(SessionOptions(f"goqueue {name}", master, remote, settings, is_short))
     try:
         with stage_bar(session, name, is_shown=sys.stderr.isatty()):
             yield session
-    except (PySparkException, Py4JError) as error:
+    except SPARK_ERRORS as error:
         raise Failure(root_cause(str(error))) from error
     finally:
         session.stop()

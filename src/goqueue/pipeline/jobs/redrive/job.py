@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from goqueue.model.dead_letter_headers import REDRIVES_MAX, SUFFIX
@@ -26,6 +25,7 @@ from goqueue.pipeline.jobs.redrive.requests import Allowance, Outcome, Terms, ca
 from goqueue.pipeline.jobs.report import Report
 from goqueue.pipeline.jobs.selection import Selection, check_topics
 from goqueue.pipeline.origin import Origin
+from goqueue.pipeline.spark_errors import SPARK_ERRORS, root_cause
 
 SINGLES_MAX: Final = 1_000_000
 RATE_MAX: Final = 100_000
@@ -105,10 +105,10 @@ def _plan(marked: DataFrame, request: RedriveRequest) -> tuple[list[Step], list[
         together = runs(kept, letters_max=most)
         steps: list[Step] = [Run(*row) for row in together.collect()]
         alone = singles(kept, together).orderBy("partition", "first_offset").limit(SINGLES_MAX + 1).collect()
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         if request.where is None:
             raise
-        reason = str(error).strip().splitlines()[0]
+        reason = root_cause(str(error))
         raise OptionError(f"where is {request.where!r}, which fails: {reason}") from None
     finally:
         kept.unpersist()

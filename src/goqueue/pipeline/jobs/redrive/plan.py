@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeAlias
 
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from goqueue.pipeline.errors import OptionError
 from goqueue.pipeline.jobs.redrive.letters import LETTER_COLUMNS
+from goqueue.pipeline.spark_errors import SPARK_ERRORS, told
 
 RUN_LETTERS_MIN: Final = 10
 RUNS_MAX: Final = 1_000  # of a partition: a run has at least that part of its letters
@@ -54,8 +54,8 @@ def _condition(letters: DataFrame, where: str) -> Column:
     """False where it cannot be said."""
     try:
         kind = letters.select(f.expr(where).alias("where")).dtypes[0][1]
-    except (AnalysisException, ParseException) as error:
-        reason = str(error).strip().splitlines()[0]
+    except SPARK_ERRORS as error:
+        reason = told(error).sentence
         raise OptionError(
             f"where is {where!r}, which Spark refuses: {reason}; a dead letter has {', '.join(LETTER_COLUMNS)}"
         ) from None

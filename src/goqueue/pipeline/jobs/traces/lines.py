@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from goqueue.pipeline.errors import OptionError, PipelineError
+from goqueue.pipeline.spark_errors import SPARK_ERRORS, told
 
 # In the order of a message's life, which decides between events of the same nanosecond.
 EVENT_NAMES: Final = (
@@ -64,9 +64,9 @@ def read_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     )
     try:
         return reader.json(list(paths))
-    except AnalysisException as error:
-        reason = str(error).strip().splitlines()[0]
-        raise PipelineError(f"the traces {', '.join(map(repr, paths))} cannot be read: {reason}") from None
+    except SPARK_ERRORS as error:
+        names = ", ".join(map(repr, paths))
+        raise PipelineError(f"the traces {names} cannot be read: {told(error).sentence}") from None
 
 
 def line_counts(lines: DataFrame) -> tuple[int, int]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from goqueue.model.duration import format_instant
@@ -32,6 +31,7 @@ from goqueue.pipeline.jobs.usage.positions import (
     stretches,
 )
 from goqueue.pipeline.origin import Origin
+from goqueue.pipeline.spark_errors import SPARK_ERRORS, told
 
 FORMATS: Final = ("parquet", "csv")
 ROWS_MAX: Final = 10_000  # of hours in a report; all of them are in the files
@@ -201,8 +201,8 @@ def _previous(spark: SparkSession, folder: str, format: str) -> list[Position]:
             spark.read.schema(_GROUPS_DDL).format(format).option("header", "true").load(f"{folder}/groups")
         )
         rows = frame.collect()
-    except PySparkException as error:
-        reason = str(error).strip().splitlines()[0]
+    except SPARK_ERRORS as error:
+        reason = told(error).sentence
         raise PipelineError(
             f"{folder!r} is not the folder of an earlier report in {format}: {reason}"
         ) from None
@@ -224,8 +224,8 @@ def _save(spark: SparkSession, folder: str, format: str, found: _Found) -> None:
     try:
         for name, frame in tables.items():
             frame.coalesce(1).write.format(format).option("header", "true").save(f"{folder}/{name}")
-    except PySparkException as error:
-        reason = str(error).strip().splitlines()[0]
+    except SPARK_ERRORS as error:
+        reason = told(error).sentence
         raise PipelineError(f"the tables cannot be written to {folder!r}: {reason}") from None
 
 
