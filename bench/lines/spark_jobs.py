@@ -50,15 +50,20 @@ def run(run: Run) -> list[Line]:
     scale = run.scale.spark
     _round(run.folder, run.spark.session(), scale.job_bytes[0])  # to warm up
     by_size = {
-        size: [_round(run.folder, run.spark.session(), size) for _ in range(scale.job_round_count)]
-        for size in scale.job_bytes
+        size: [_round(run.folder, run.spark.session(), size) for _ in range(count)]
+        for size, count in _round_counts(scale.job_bytes, scale.job_round_count).items()
     }
     alone = run.spark.session(1)
     _round(run.folder, alone, scale.job_bytes[0])
     middle = scale.job_bytes[len(scale.job_bytes) // 2]
-    on_one = [_round(run.folder, alone, middle) for _ in range(scale.job_round_count)]
+    on_one = [_round(run.folder, alone, middle) for _ in by_size[middle]]
     run.spark.session()
     return job_lines(by_size, on_one, middle)
+
+
+def _round_counts(sizes: tuple[int, ...], round_count: int) -> dict[int, int]:
+    """The largest takes as long as all others together, so there is one round of it."""
+    return {size: 1 if size == max(sizes) else round_count for size in sizes}
 
 
 def _round(parent: Path, spark: SparkSession, size: int) -> Done:
@@ -147,7 +152,7 @@ def job_lines(by_size: dict[int, list[Done]], on_one: list[Done], middle: int) -
 
 
 def _growth(job: str, rates: dict[int, list[float]], size: int, least: int) -> Line:
-    return Rounds(rates[size], rates[least]).line(
+    return Rounds(rates[size], rates[least][: len(rates[size])]).line(
         f"spark.{job}.{_shown(size)}.vs_{_shown(least)}",
         f"{job}, {_shown(size)} of segments, {CORES} cores; against {_shown(least)}",
         "MB/s",
