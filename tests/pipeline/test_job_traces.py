@@ -116,7 +116,7 @@ def test_flat_and_otlp_lines_give_the_same_events(spark: SparkSession, tmp_path:
 
 
 def test_files_that_are_not_there_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match=r"'.*none\.jsonl' cannot be read: .*PATH_NOT_FOUND"):
+    with pytest.raises(PipelineError, match=r"'.*none\.jsonl' cannot be read: Path does not exist"):
         job.run(spark, job.TracesRequest([str(tmp_path / "none.jsonl")]))
 
 

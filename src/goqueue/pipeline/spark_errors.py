@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 # PySpark turns Java's exceptions into its own where it knows their class, and now and then does not.
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
@@ -93,7 +94,9 @@ def _short(sentence: str) -> str:
 @contextmanager
 def quiet() -> Iterator[None]:
     """While errors are expected and told in our own words."""
-    logger = logging.getLogger(_NOISE)
+    logger = PySparkLogger.getLogger(
+        _NOISE
+    )  # by any other way it would be of a class that PySpark cannot use
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:
