@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from goqueue.pipeline.spark_errors import root_cause, told
+import logging
+
+from pyspark.logger import PySparkLogger
+
+from goqueue.pipeline.spark_errors import quiet, root_cause, told
 
 PARSE = """
 [PARSE_SYNTAX_ERROR] Syntax error at or near 'x': extra input 'x'. SQLSTATE: 42601 (line 2, pos 5)
@@ -73,3 +77,10 @@ def test_cause_is_the_innermost_sentence() -> None:
     assert root_cause(MASKED) == "there is no option x"
     assert root_cause("") == "no reason was given"
     assert len(root_cause("x" * 10_000)) < 1_010
+
+
+def test_logger_that_was_made_quiet_is_still_one_that_spark_can_use() -> None:
+    """A plain one under its name would make PySpark fail where it only wants to tell of an error."""
+    with quiet():
+        pass
+    assert isinstance(logging.getLogger("SQLQueryContextLogger"), PySparkLogger)

@@ -8,9 +8,10 @@ A run takes a large topic in several steps, each committed, so that what is done
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
@@ -29,6 +30,9 @@ from goqueue.pipeline.source.planning import plan
 from goqueue.pipeline.source.transports import open_transport
 from goqueue.pipeline.span import Place, Span, Transport
 from goqueue.pipeline.tasks import attempt_name, run_tasks
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 STEP_RECORDS = 50_000_000
@@ -165,11 +169,7 @@ def _archive_step(
     def work(task: tuple[Span, ...]) -> list[Staged]:
         return archive_spans(access, task, store_uri, run_id, compression)
 
-    try:
-        staged = [one for files in run_tasks(spark, work, tasks) for one in files]
-    except BaseException:
-        table.discard(run_id)
-        raise
+    staged = [one for files in _stage(spark, table, run_id, work, tasks) for one in files]
     after = replace(
         manifest,
         ends=manifest.ends | {span.partition: span.end for span in spans},
@@ -182,6 +182,17 @@ def _archive_step(
     progress.files += len(staged)
     progress.size += sum(one.file.size for one in staged)
     return table.commit(manifest, after)
+
+
+def _stage(
+    spark: SparkSession, table: Table, run_id: str, work: Callable[[T], R], items: Sequence[T]
+) -> list[R]:
+    """What the tasks of a run give. A run that fails leaves no files behind."""
+    try:
+        return run_tasks(spark, work, items)
+    except BaseException:
+        table.discard(run_id)
+        raise
 
 
 def archive_spans(
@@ -210,11 +221,7 @@ def _merge(
     def work(files: tuple[LakeFile, ...]) -> Staged:
         return merge_files(Store(store_uri), run_id, attempt_name(), files, compression=compression)
 
-    try:
-        staged = run_tasks(spark, work, groups)
-    except BaseException:
-        table.discard(run_id)
-        raise
+    staged = _stage(spark, table, run_id, work, groups)
     gone = {file.name for group in groups for file in group}
     after = replace(
         manifest,
