@@ -1,7 +1,7 @@
 """A real broker process for integration tests.
 
-It listens on free ports and keeps its data in a folder that the test chooses, so any number run side by
-side. Output is collected by threads and waited for by content: no test has to sleep. Whatever a test does, the
+It listens on ports that stay its own over a restart and keeps its data in a folder that the test chooses, so any
+number run side by side. Output is collected by threads and waited for by content: no test has to sleep. Whatever a test does, the
 end of the `with` block ends this process and no other.
 """
 
@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
+
+from tests.support.ports import port_of_ours
 
 READY = re.compile(r"ready http=(\S+) kafka=(\S+)")
 START_TIMEOUT_S = 30.0
@@ -141,10 +143,11 @@ class Broker(Process):
         data_dir: Path,
         *args: str,
         env: Mapping[str, str] | None = None,
-        http: str = "127.0.0.1:0",
-        kafka: str = "127.0.0.1:0",
+        http: str | None = None,
+        kafka: str | None = None,
     ) -> None:
         self.data_dir = data_dir
+        http, kafka = (address or f"127.0.0.1:{port_of_ours()}" for address in (http, kafka))
         listeners = ("--http", http, "--kafka", kafka)
         super().__init__("serve", "--data-dir", str(data_dir), *listeners, *args, env=env)
         try:

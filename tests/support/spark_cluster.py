@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from tests.support.ports import port_of_ours
 from tests.support.spark_processes import Tree
 
 from goqueue.pipeline.session.java import find_java
@@ -66,7 +66,7 @@ def standalone_cluster(folder: Path) -> Iterator[tuple[str, list[Tree]]]:
 @contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
     """The address of a Spark Connect server."""
-    port = _free_port()
+    port = port_of_ours()
     settings = {
         "spark.master": "local[2]",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -100,10 +100,3 @@ def _spark(name: str, *args: str, host: str = "127.0.0.1") -> Tree:
         "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
     }
     return Tree([_CLASS, f"org.apache.spark.{name}", *args], name=name.rpartition(".")[2], env=env)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
