@@ -1,5 +1,5 @@
-"""The compiled kernels are optional: where no compiler is found, their Python twins in log/records.py and
-log/columns.py serve."""
+"""The compiled kernels are optional: where no compiler is found, their Python twins in log/records.py,
+log/gathering.py and log/columns.py serve."""
 
 from setuptools import Extension, setup
 

@@ -137,13 +137,19 @@ class Pipeline:
         if count - len(self.target.rows()) > 20 * SMALL_BATCH:
             self.driver.kill9()
             self.driver = self.start(LARGE_BATCH)
-        self._await(
-            lambda: len(self.target.rows()) >= count and self.target.is_settled, "the copy is not complete"
-        )
+        self._await(lambda: self._has(count), "the copy is not complete")
+
+    def _has(self, count: int) -> bool:
+        """The ends tell cheaply that it cannot be yet: markers have offsets, too."""
+        target = self.target
+        return sum(target.ends_of_both()[0]) >= count and target.is_settled and len(target.rows()) >= count
 
     def _await(self, is_so: Callable[[], bool], failure: str) -> None:
-        deadline = time.monotonic() + WAIT_S
+        """However long it takes, as long as batch after batch is done."""
+        done, deadline = -1, 0.0
         while not is_so():
+            if self.count("commits") != done:
+                done, deadline = self.count("commits"), time.monotonic() + WAIT_S
             assert self.driver.is_running, self.driver.output.text()[-3_000:]
             assert time.monotonic() < deadline, f"{failure}: {self._evidence()}"
             time.sleep(0.005)

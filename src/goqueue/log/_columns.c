@@ -422,6 +422,120 @@ done:
     return result;
 }
 
+/* ---------------------------------------------------------------- many batches */
+
+enum { HEADER_BYTES = 61, LENGTH_OVERHEAD = 12, CHECKED_FROM = 21, MAGIC = 2, LOG_APPEND_TIME = 0x08 };
+
+static uint64_t big_endian(const uint8_t *at, int count) {
+    uint64_t number = 0;
+    for (int i = 0; i < count; i++) number = number << 8 | at[i];
+    return number;
+}
+
+/* Of the 61 bytes before the records, what matters here (docs/format/record.md). */
+typedef struct {
+    Batch batch;
+    Py_ssize_t size;
+    uint32_t checksum;
+    int attributes;
+} Frame;
+
+/* 0 where there is no whole batch, or its header cannot be. */
+static int read_frame(Cursor rest, Frame *frame) {
+    if (rest.end - rest.at < HEADER_BYTES) return 0;
+    const uint8_t *at = rest.at;
+    Batch *batch = &frame->batch;
+    frame->size = (Py_ssize_t)(int32_t)big_endian(at + 8, 4) + LENGTH_OVERHEAD;
+    frame->checksum = (uint32_t)big_endian(at + 17, 4);
+    frame->attributes = (int)big_endian(at + 21, 2);
+    batch->base_offset = (int64_t)big_endian(at, 8);
+    batch->last = (int32_t)big_endian(at + 23, 4);
+    batch->base_timestamp = (int64_t)big_endian(at + 27, 8);
+    batch->append_timestamp = (int64_t)big_endian(at + 35, 8);
+    batch->count = (int32_t)big_endian(at + 57, 4);
+    batch->is_stamped = (frame->attributes & LOG_APPEND_TIME) != 0;
+    return at[16] == MAGIC && frame->size >= HEADER_BYTES && frame->size <= rest.end - at && batch->base_offset >= 0 &&
+           batch->last >= 0 && batch->base_offset < INT64_MAX - batch->last && batch->count >= 0 &&
+           batch->count <= batch->last + 1;
+}
+
+/* 1: the checksum is right, or none is asked for; 0: it is not; -1: an error. */
+static int is_sound(PyObject *crc, const uint8_t *at, const Frame *frame) {
+    if (crc == Py_None) return 1;
+    PyObject *view = PyMemoryView_FromMemory((char *)at + CHECKED_FROM, frame->size - CHECKED_FROM, PyBUF_READ);
+    PyObject *found = view ? PyObject_CallOneArg(crc, view) : NULL;
+    Py_XDECREF(view);
+    if (!found) return -1;
+    unsigned long long checksum = PyLong_AsUnsignedLongLong(found);
+    Py_DECREF(found);
+    return PyErr_Occurred() ? -1 : checksum == frame->checksum;
+}
+
+typedef struct {
+    long long lower, upper;
+    Py_ssize_t rows_max, bytes_max;
+    int left_bits;
+    PyObject *crc;
+} Run;
+
+/* 1: the batch was taken, or has nothing of what is wanted; 0: it is left to the caller; -1: an error. */
+static int take_batch(Gatherer *self, Cursor rest, Frame *frame, Run *run) {
+    Batch *batch = &frame->batch;
+    if (!read_frame(rest, frame) || frame->attributes & run->left_bits || batch->base_offset >= run->upper) return 0;
+    long long end_offset = batch->base_offset + batch->last + 1;
+    if (end_offset <= run->lower) return 1;
+    Py_ssize_t size = frame->size - HEADER_BYTES;
+    if (size > self->bytes_max - self->size_bytes) return 0;
+    if (self->rows && (self->rows + batch->count > run->rows_max || self->size_bytes + frame->size > run->bytes_max))
+        return 0;
+    int sound = is_sound(run->crc, rest.at, frame);
+    if (sound <= 0) return sound;
+    if (batch->count) {
+        batch->lower = run->lower;
+        batch->upper = run->upper;
+        Cursor payload = {rest.at + HEADER_BYTES, rest.at + frame->size};
+        Py_ssize_t rows = append_batch(self, payload, batch);
+        if (rows < 0) {
+            forget(self);
+            if (!PyErr_ExceptionMatches(PyExc_ValueError)) return -1;
+            PyErr_Clear(); /* the caller finds the same, and says it */
+            return 0;
+        }
+        self->rows = rows;
+        self->size_bytes += size;
+    }
+    run->lower = end_offset;
+    return 1;
+}
+
+static PyObject *gatherer_add_run(Gatherer *self, PyObject *args) {
+    Py_buffer data;
+    Py_ssize_t position;
+    Run run;
+    if (!PyArg_ParseTuple(args, "y*nLLnniO", &data, &position, &run.lower, &run.upper, &run.rows_max, &run.bytes_max,
+                          &run.left_bits, &run.crc))
+        return NULL;
+    PyObject *result = NULL;
+    if (!is_free(self)) goto done;
+    if (position < 0 || position > data.len) {
+        PyErr_SetString(PyExc_ValueError, "the run begins outside of the bytes");
+        goto done;
+    }
+    int taken = 1;
+    self->is_busy = 1;
+    while (taken > 0) {
+        Frame frame;
+        Cursor rest = {(const uint8_t *)data.buf + position, (const uint8_t *)data.buf + data.len};
+        taken = take_batch(self, rest, &frame, &run);
+        if (taken > 0) position += frame.size;
+    }
+    self->is_busy = 0;
+    if (!taken) result = Py_BuildValue("nL", position, run.lower);
+done:
+    PyBuffer_Release(&data);
+    return result;
+}
+
 /* ---------------------------------------------------------------- what was gathered */
 
 static PyObject *take_headers(Gatherer *self) {
@@ -535,6 +649,7 @@ static PyObject *gatherer_size_bytes(Gatherer *self, void *unused) {
 
 static PyMethodDef gatherer_methods[] = {
     {"add", (PyCFunction)gatherer_add, METH_VARARGS, "Take the records with offsets [lower, upper) of a payload."},
+    {"add_run", (PyCFunction)gatherer_add_run, METH_VARARGS, "Take plain batches one behind the other."},
     {"take", (PyCFunction)gatherer_take, METH_NOARGS, "The count of rows and the columns; then start anew."},
     {NULL, NULL, 0, NULL},
 };

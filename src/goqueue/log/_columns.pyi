@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
-from goqueue.log.columns import Buffer, Parts, Rows, Strings
+from goqueue.log.columns import Buffer, Rows, Strings
+from goqueue.log.gathering import Crc, Parts
 
 class Gatherer:
     def __init__(
@@ -23,6 +24,18 @@ class Gatherer:
         upper: int,
         /,
     ) -> int: ...
+    def add_run(
+        self,
+        data: bytes | memoryview,
+        position: int,
+        lower: int,
+        upper: int,
+        rows_max: int,
+        bytes_max: int,
+        left_bits: int,
+        crc: Crc | None,
+        /,
+    ) -> tuple[int, int]: ...
     def take(self) -> tuple[int, dict[str, Parts]]: ...
 
 def encode_columns(rows: Rows, picked: Buffer, base_timestamp: int, usual_timestamp: int, /) -> bytes: ...

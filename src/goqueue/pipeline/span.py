@@ -42,10 +42,12 @@ class Aborted(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Whole batches in the order of their offsets, and the aborted transactions that may have records among them."""
+    """Whole batches in the order of their offsets, and the aborted transactions that may have records among them. Good until
+    the next one is asked for: their memory may be used again."""
 
     data: bytes | memoryview
     aborted: tuple[Aborted, ...] = ()
+    is_checked: bool = False  # the checksums are known to be right
 
 
 class Transport(Protocol):

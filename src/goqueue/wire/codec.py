@@ -16,10 +16,11 @@ from typing import Any, cast
 from goqueue.wire.frames import Frame
 from goqueue.wire.schema import Field, MessageSchema, request_schema, response_schema
 
-Reader = Callable[[Frame, int], tuple[Any, int]]
+Source = Frame | memoryview
+Reader = Callable[[Source, int], tuple[Any, int]]
 Writer = Callable[["Output", Any], None]
 Chunks = list[memoryview]
-_Step = Callable[[Frame, int, dict[str, Any]], int]
+_Step = Callable[[Source, int, dict[str, Any]], int]
 
 REQUEST_ITEM_COUNT_MAX = 250_000  # more than naming every partition that a node may have takes
 RESPONSE_ITEM_COUNT_MAX = 10_000_000  # for clients, who believe their broker
@@ -79,13 +80,13 @@ class Allowance:
 
 
 @cache
-def request_reader(api: str, version: int) -> Callable[[Frame, int], Any]:
+def request_reader(api: str, version: int) -> Callable[[Source, int], Any]:
     """Reads the body of a request from a position on."""
     return _message_reader(request_schema(api), version, Allowance(REQUEST_ITEM_COUNT_MAX))
 
 
 @cache
-def response_reader(api: str, version: int) -> Callable[[Frame, int], Any]:
+def response_reader(api: str, version: int) -> Callable[[Source, int], Any]:
     """For clients: the simulated ones and those in tests."""
     return _message_reader(response_schema(api), version, Allowance(RESPONSE_ITEM_COUNT_MAX))
 
@@ -109,12 +110,14 @@ def is_flexible(api: str, version: int) -> bool:
     return request_schema(api).layout(version).flexible
 
 
-def _message_reader(schema: MessageSchema, version: int, allowance: Allowance) -> Callable[[Frame, int], Any]:
+def _message_reader(
+    schema: MessageSchema, version: int, allowance: Allowance
+) -> Callable[[Source, int], Any]:
     layout = schema.layout(version)
     builder = _ReaderBuilder(schema.classes, layout.flexible, allowance)
     read = builder.struct(layout.struct, layout.fields)
 
-    def read_message(data: Frame, at: int) -> Any:
+    def read_message(data: Source, at: int) -> Any:
         allowance.renew()
         try:
             return read(data, at)[0]
@@ -138,7 +141,7 @@ class _ReaderBuilder:
         steps = self._steps([field for field in fields if field.tag is None])
         tags = {field.tag: (field.name, self._field(field)) for field in fields if field.tag is not None}
 
-        def read(data: Frame, at: int) -> tuple[Any, int]:
+        def read(data: Source, at: int) -> tuple[Any, int]:
             found: dict[str, Any] = {}
             for step in steps:
                 at = step(data, at, found)
@@ -180,7 +183,7 @@ def _fixed_step(fields: list[Field]) -> _Step:
     packed = struct.Struct(">" + "".join(_FIXED[field.type] for field in fields))
     unpack, size = packed.unpack_from, packed.size
 
-    def step(data: Frame, at: int, found: dict[str, Any]) -> int:
+    def step(data: Source, at: int, found: dict[str, Any]) -> int:
         found.update(zip(names, unpack(data, at), strict=True))
         return at + size
 
@@ -188,7 +191,7 @@ def _fixed_step(fields: list[Field]) -> _Step:
 
 
 def _step(name: str, read: Reader) -> _Step:
-    def step(data: Frame, at: int, found: dict[str, Any]) -> int:
+    def step(data: Source, at: int, found: dict[str, Any]) -> int:
         found[name], at = read(data, at)
         return at
 
@@ -196,7 +199,7 @@ def _step(name: str, read: Reader) -> _Step:
 
 
 def _read_tags(
-    data: Frame, at: int, tags: dict[int, tuple[str, Reader]], found: dict[str, Any], allowance: Allowance
+    data: Source, at: int, tags: dict[int, tuple[str, Reader]], found: dict[str, Any], allowance: Allowance
 ) -> int:
     """Those that are unknown are skipped: newer clients have more of them."""
     count, at = read_uvarint(data, at)
@@ -216,14 +219,14 @@ def _read_tags(
 
 
 def _nullable_struct_reader(read: Reader) -> Reader:
-    def read_nullable(data: Frame, at: int) -> tuple[Any, int]:
+    def read_nullable(data: Source, at: int) -> tuple[Any, int]:
         return (None, at + 1) if _INT8.unpack_from(data, at)[0] < 0 else read(data, at + 1)
 
     return read_nullable
 
 
 def _array_reader(read: Reader, flexible: bool, field: Field, allowance: Allowance) -> Reader:
-    def read_array(data: Frame, at: int) -> tuple[Any, int]:
+    def read_array(data: Source, at: int) -> tuple[Any, int]:
         count, at = _read_length(data, at, flexible, size=4)
         if count is None:
             if field.nullable:
@@ -249,20 +252,22 @@ def _value_reader(type: str, flexible: bool, *, is_nullable: bool) -> Reader:
         return lambda data, at: (bytes(data[at : _end(data, at, 16)]), at + 16)
     size = 2 if type == "string" else 4
 
-    def read_bytes(data: Frame, at: int) -> tuple[Any, int]:
+    def read_bytes(data: Source, at: int) -> tuple[Any, int]:
         count, at = _read_length(data, at, flexible, size=size)
         if count is None:
             if is_nullable:
                 return None, at
             raise ValueError(f"a {type} is null")
         end = _end(data, at, count)
+        if type == "records" and isinstance(data, memoryview):
+            return data[at:end], end  # of a frame that is a view they are one, too
         # A large frame is a bytearray, and one copy of its records is enough.
         return bytes(memoryview(data)[at:end] if count > _COPY_ONCE_BYTES else data[at:end]), end
 
     if type != "string":
         return read_bytes
 
-    def read_string(data: Frame, at: int) -> tuple[Any, int]:
+    def read_string(data: Source, at: int) -> tuple[Any, int]:
         value, at = read_bytes(data, at)
         if value is None:
             return None, at
@@ -273,7 +278,7 @@ def _value_reader(type: str, flexible: bool, *, is_nullable: bool) -> Reader:
     return read_string
 
 
-def _read_length(data: Frame, at: int, flexible: bool, *, size: int) -> tuple[int | None, int]:
+def _read_length(data: Source, at: int, flexible: bool, *, size: int) -> tuple[int | None, int]:
     if flexible:
         count, at = read_uvarint(data, at)
         return (None if count == 0 else count - 1), at
@@ -283,7 +288,7 @@ def _read_length(data: Frame, at: int, flexible: bool, *, size: int) -> tuple[in
     return (None if length < 0 else length), at + size
 
 
-def read_uvarint(data: Frame, at: int) -> tuple[int, int]:
+def read_uvarint(data: Source, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]
@@ -296,7 +301,7 @@ def read_uvarint(data: Frame, at: int) -> tuple[int, int]:
             raise ValueError("a variable-length integer has more than five bytes")
 
 
-def _end(data: Frame, at: int, size: int) -> int:
+def _end(data: Source, at: int, size: int) -> int:
     if size > len(data) - at:
         raise ValueError(f"{size} bytes are announced and {len(data) - at} are left")
     return at + size

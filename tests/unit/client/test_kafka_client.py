@@ -115,12 +115,15 @@ def test_password_of_a_key_is_not_shown() -> None:
 def test_torn_batch_at_the_end_is_dropped_wherever_it_is_cut() -> None:
     size = len(BATCH)
     for cut in range(2 * size + 1):
-        assert whole_batches((BATCH + BATCH)[:cut]) == (cut // size * size, size if cut == 2 * size else 0)
+        assert whole_batches(memoryview(BATCH + BATCH)[:cut]) == (
+            cut // size * size,
+            size if cut == 2 * size else 0,
+        )
 
 
 def test_batch_that_is_too_short_to_be_one_is_refused() -> None:
     with pytest.raises(NotUnderstood, match="claims to have 12 bytes"):
-        whole_batches(BATCH[:8] + bytes(4) + BATCH[12:])
+        whole_batches(memoryview(BATCH[:8] + bytes(4) + BATCH[12:]))
 
 
 def test_every_version_that_the_client_speaks_has_a_layout() -> None:

@@ -1,7 +1,8 @@
 """One blocking connection to one broker: requests go out, answers come back in the same order.
 
 `send` and `receive` are apart so that several requests may be under way. A large answer is received straight into one buffer
-that all answers share; what an answer holds is copied out of it once, by the codec.
+that all answers share; what an answer holds is copied out of it by the codec, but for records: they are a view of it, good until
+the next answer is received.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from goqueue.client.kafka.codes import ErrorCode, name_of
 from goqueue.client.kafka.errors import KafkaError, NotUnderstood, Unreachable, unfit
@@ -26,7 +27,6 @@ from goqueue.wire.codec import (
     request_writer,
     response_reader,
 )
-from goqueue.wire.frames import Frame
 from goqueue.wire.schema import api_key, request_schema
 
 API_VERSIONS = "api_versions"
@@ -189,10 +189,8 @@ class Connection:
         # ApiVersions has no tags in its header, so that any client can read it.
         has_tags = asked.api != API_VERSIONS and is_flexible(asked.api, asked.version)
         try:
-            # A view of the shared buffer reads as the bytes that it shows: whatever the codec gives is copied out of it.
-            data = cast(Frame, frame)
-            at = _skip_tags(data, _LENGTH.size) if has_tags else _LENGTH.size
-            answer = response_reader(asked.api, asked.version)(data, at)
+            at = _skip_tags(frame, _LENGTH.size) if has_tags else _LENGTH.size
+            answer = response_reader(asked.api, asked.version)(frame, at)
         except (Malformed, IndexError, ValueError) as error:
             raise NotUnderstood(f"{self.address} sent an answer that cannot be read: {error}") from error
         self._asked.popleft()
@@ -253,7 +251,7 @@ class Connection:
             view = view[count:]
 
 
-def _skip_tags(data: Frame, at: int) -> int:
+def _skip_tags(data: memoryview, at: int) -> int:
     """Headers have none that a client must know."""
     count, at = read_uvarint(data, at)
     for _ in range(count):

@@ -25,7 +25,7 @@ from goqueue.client.kafka.layouts import requests
 from goqueue.client.kafka.patience import Patience
 from goqueue.log.batch import HEADER_BYTES, LENGTH_OVERHEAD, frame_problem, read_header
 
-BYTES_MAX = 8 * 1024 * 1024
+BYTES_MAX = 1024 * 1024  # stays in the processor's cache until it is worked on; 8 MiB are slower
 _WAIT_MS_MAX = 500  # that a broker holds a request for which there is nothing yet
 _WAITS_PER_TIMEOUT = 4  # at least: its answer must come before the connection is given up
 _BATCH_BYTES_MAX = ANSWER_BYTES_MAX // 2
@@ -35,9 +35,10 @@ _R = requests("fetch")
 
 
 class Fetched(NamedTuple):
-    """Whole batches in the order of their offsets, and (producer id, first offset) of aborted transactions among them."""
+    """Whole batches in the order of their offsets, and (producer id, first offset) of aborted transactions among them. The bytes
+    are good until the next are asked for."""
 
-    data: bytes | memoryview
+    data: memoryview
     aborted: tuple[tuple[int, int], ...]
 
 
@@ -86,8 +87,6 @@ class SpanReader:
                     continue
                 if self._next < self._end:
                     self._ask(connection)
-                else:
-                    self._let_go()
                 return fetched
             except KafkaError as error:
                 self._let_go(failed=isinstance(error, Unreachable | NotUnderstood))
@@ -133,16 +132,16 @@ class SpanReader:
                 self._topic, self._partition, self._next, part.log_start_offset, part.high_watermark
             )
         check(part.error_code, self._what())
-        data = part.records or b""
+        data = memoryview(part.records or b"")
         size, last_at = whole_batches(data)
         if size == 0:
             self._stand_still(data, part)
             return None
         self._next = self._behind(data, last_at)
         aborted = tuple((one.producer_id, one.first_offset) for one in part.aborted_transactions or ())
-        return Fetched(data if size == len(data) else memoryview(data)[:size], aborted)
+        return Fetched(data[:size], aborted)
 
-    def _behind(self, data: bytes, last_at: int) -> int:
+    def _behind(self, data: memoryview, last_at: int) -> int:
         header = read_header(data, last_at)
         problem = frame_problem(header)
         if problem is None and header.end_offset <= self._next:
@@ -151,7 +150,7 @@ class SpanReader:
             raise NotUnderstood(f"{self._what()}: {problem}")
         return header.end_offset
 
-    def _stand_still(self, data: bytes, part: Any) -> None:  # as above
+    def _stand_still(self, data: memoryview, part: Any) -> None:  # as above
         """A batch that did not fit is asked for again with more room; where there is nothing, wait in the broker."""
         if data:
             known = (
@@ -176,7 +175,7 @@ class SpanReader:
         return f"fetching {self._topic}-{self._partition} from offset {self._next}"
 
 
-def whole_batches(data: bytes) -> tuple[int, int]:
+def whole_batches(data: memoryview) -> tuple[int, int]:
     """How many of the bytes are whole batches, and where the last of them begins."""
     at = last_at = 0
     end = len(data)

@@ -21,14 +21,13 @@ from goqueue.log.batch import (
     ATTRIBUTE_TRANSACTIONAL,
     CHECKED_FROM,
     HEADER_BYTES,
-    LENGTH_OVERHEAD,
     BatchHeader,
     frame_problem,
     read_header,
 )
-from goqueue.log.columns import GATHERED, Parts, gatherer
 from goqueue.log.compression import CODEC_BITS, codec_of, decompress
 from goqueue.log.control import read_marker
+from goqueue.log.gathering import GATHERED, Parts, gatherer
 from goqueue.model.errors import InvalidBatch, UnsupportedCompression
 from goqueue.pipeline.columns import HEADERS, arrow_schema
 from goqueue.pipeline.errors import DataLoss
@@ -40,6 +39,7 @@ DATA_BYTES_MAX = (
     8 * 1024 * 1024
 )  # of the records of one RecordBatch, about: larger ones leave the caches and are slower
 
+_SPECIAL = CODEC_BITS | ATTRIBUTE_CONTROL
 _Batch = tuple[BatchHeader, memoryview]
 
 
@@ -63,7 +63,7 @@ class SpanDecoder:
         for chunk in chunks:
             if self._aborts:
                 self._aborts.expect(chunk.aborted)
-            for header, data in self._batches(chunk.data):
+            for header, data in self._special_batches(chunk):
                 if header.base_offset >= self._span.end:
                     yield from self._flush()
                     return
@@ -71,24 +71,37 @@ class SpanDecoder:
                     continue
                 if self._is_full_with(header.record_count, len(data)):
                     yield from self._flush()
-                self._take_in(header, data)
+                self._take_in(header, data, is_checked=chunk.is_checked)
         yield from self._flush()
 
-    def _batches(self, data: bytes | memoryview) -> Iterator[_Batch]:
-        view = memoryview(data)
+    def _special_batches(self, chunk: Chunk) -> Iterator[_Batch]:
+        """Those that need more than gathering. What lies between them is gathered."""
+        view = memoryview(chunk.data)
+        crc = None if chunk.is_checked else crc32c
         position, end = 0, len(view)
-        while position < end:
-            try:
-                header = read_header(view, position)
-                problem = frame_problem(header)
-            except InvalidBatch as error:
-                raise self._damage(self._next, str(error)) from None
-            start, position = position, position + header.length + LENGTH_OVERHEAD
-            if not problem and position > end:
-                problem = f"the batch has {position - start} bytes; {end - start} are there"
-            if problem:
-                raise self._damage(self._next, problem)
+        while True:
+            bits = _SPECIAL | (ATTRIBUTE_TRANSACTIONAL if self._aborts and self._aborts.is_watching else 0)
+            position, self._next = self._gatherer.add_run(
+                view, position, self._next, self._span.end, self._rows_max, DATA_BYTES_MAX, bits, crc
+            )
+            if position >= end:
+                return
+            header = self._header(view, position)
+            start, position = position, position + header.size
             yield header, view[start:position]
+
+    def _header(self, view: memoryview, position: int) -> BatchHeader:
+        try:
+            header = read_header(view, position)
+        except InvalidBatch as error:
+            raise self._damage(self._next, str(error)) from None
+        problem = frame_problem(header)
+        there = len(view) - position
+        if not problem and header.size > there:
+            problem = f"the batch has {header.size} bytes; {there} are there"
+        if problem:
+            raise self._damage(self._next, problem)
+        return header
 
     def _is_full_with(self, record_count: int, size_bytes: int) -> bool:
         gathered = self._gatherer
@@ -98,9 +111,9 @@ class SpanDecoder:
             gathered.rows + record_count > self._rows_max or gathered.size_bytes + size_bytes > DATA_BYTES_MAX
         )
 
-    def _take_in(self, header: BatchHeader, data: memoryview) -> None:
+    def _take_in(self, header: BatchHeader, data: memoryview, *, is_checked: bool) -> None:
         try:
-            if crc32c(data[CHECKED_FROM:]) != header.crc:
+            if not is_checked and crc32c(data[CHECKED_FROM:]) != header.crc:
                 raise InvalidBatch(f"its checksum is not the stated {header.crc:#010x}")
             if header.record_count and not self._is_hidden(header, data):
                 self._gather(header, data)
@@ -163,6 +176,11 @@ class _Aborts:
         if new:
             self._known |= new
             self._expected = sorted({*self._expected, *new}, key=lambda one: one.first_offset, reverse=True)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether there may be a batch that does not count before more are expected."""
+        return bool(self._expected or self._producers)
 
     def hide(self, header: BatchHeader, data: memoryview) -> bool:
         """Of batches that belong to a transaction."""

@@ -1,7 +1,7 @@
 """Reading offsets of a partition's files: sound batches in large pieces, and what cannot be had in between.
 
 Every frame and every checksum is looked at before a batch is given, so that an error can say which file is damaged, and
-where. The decoder hashes them once more; that costs a tenth of a second a gigabyte.
+where. Nobody needs to hash them once more.
 """
 
 from __future__ import annotations

@@ -95,7 +95,8 @@ class FilesTransport:
         self, place: Place, view: PartitionView, item: Piece | Lost, *, committed: bool
     ) -> Iterator[Chunk]:
         if isinstance(item, Piece):
-            yield Chunk(item.data, _aborted(view, item.start, item.end) if committed else ())
+            aborted = _aborted(view, item.start, item.end) if committed else ()
+            yield Chunk(item.data, aborted, is_checked=True)
             return
         self._lose(place, item)
         if committed and (markers := markers_in(view, item.start, item.end)):

@@ -14,8 +14,9 @@ from goqueue.pipeline.options import Option, comma_list, duration_ms, one_of, te
 from goqueue.pipeline.source.bounds import Bound, Latest, read_offsets, read_timestamps
 from goqueue.pipeline.source.subscription import read_assign, read_pattern
 
-DEFAULT_FETCH_BYTES = 8 << 20
+DEFAULT_FETCH_BYTES = 1 << 20
 DEFAULT_TRIGGER_DELAY_MS = 15 * 60_000
+TASKS_MAX = 100_000
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 
 SUBSCRIBE = Option[tuple[str, ...]]("subscribe", comma_list, (), "Topics to read, with a comma between them.")
@@ -90,7 +91,7 @@ TRIGGER_DELAY = Option[int](
     "The longest wait for minOffsetsPerTrigger: `30s`, `15m`.",
 )
 MIN_PARTITIONS = Option[int | None](
-    "minPartitions", whole(1, 100_000), None, "At least so many Spark tasks, if there are as many offsets."
+    "minPartitions", whole(1, TASKS_MAX), None, "At least so many Spark tasks, if there are as many offsets."
 )
 FAIL_ON_DATA_LOSS = Option[bool](
     "failOnDataLoss",
@@ -129,11 +130,14 @@ MAX_BYTES = Option[int | None](
     "About the most bytes (as stored) of one micro-batch: records are sampled, at least one of each partition is read.",
 )
 MAX_RECORDS = Option[int | None](
-    "maxRecordsPerPartition", whole(1), None, "At most so many offsets in one Spark task."
+    "maxRecordsPerPartition",
+    whole(1),
+    None,
+    "At most so many offsets in one Spark task; there are at most 100,000 tasks.",
 )
 MAX_PARTITIONS = Option[int | None](
     "maxPartitions",
-    whole(1, 100_000),
+    whole(1, TASKS_MAX),
     None,
     "At most so many Spark tasks, unless maxRecordsPerPartition asks for more.",
 )
@@ -198,5 +202,5 @@ SOURCE_OPTIONS: tuple[Option[Any], ...] = (  # Any: of whatever types
     GROUP_ID,
     GROUP_ID_PREFIX,
 )
-STREAM_ONLY = (MAX_OFFSETS, MIN_OFFSETS, TRIGGER_DELAY, MAX_BYTES)
+STREAM_ONLY = (MAX_OFFSETS, MIN_OFFSETS, TRIGGER_DELAY, MAX_BYTES, GROUP_ID, GROUP_ID_PREFIX)
 BATCH_ONLY = (ENDING_OFFSETS, ENDING_TIMESTAMP, ENDING_BY_TIMESTAMP)

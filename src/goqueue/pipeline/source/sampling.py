@@ -47,9 +47,10 @@ class RecordSizes:
     def _look(self, span: Span, transport: Transport) -> float:
         chunks = transport.read(span, committed=self.committed)
         chunk = next(chunks, None)
+        size = 0.0 if chunk is None else bytes_per_offset(chunk)
         if isinstance(chunks, Generator):
             chunks.close()  # or it would ask for the rest
-        return 0.0 if chunk is None else bytes_per_offset(chunk)
+        return size
 
 
 def bytes_per_offset(chunk: Chunk) -> float:

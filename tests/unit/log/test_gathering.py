@@ -10,18 +10,21 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.column_rows import INSTANTS, PRIORITIES, RawRecord, damaged, raw_records
 from tests.support.records import INT64
 
-from goqueue.log import columns as module
-from goqueue.log.columns import GATHERED, Gatherer, GathererInPython, Parts, instant_us
+from goqueue.log import gathering as module
+from goqueue.log.batch import HEADER_BYTES, BatchHeader, assemble, read_header
+from goqueue.log.columns import IS_COMPILED
+from goqueue.log.gathering import GATHERED, Gatherer, GathererInPython, Parts, instant_us
 from goqueue.log.records import decode_records_in_python
 from goqueue.model.priority import lane_of
 
 needs_the_compiled_twin = pytest.mark.skipif(
-    not module.IS_COMPILED, reason="goqueue.log._columns was not compiled, or GOQUEUE_PURE_PYTHON is set"
+    not IS_COMPILED, reason="goqueue.log._columns was not compiled, or GOQUEUE_PURE_PYTHON is set"
 )
 Make = Callable[[tuple[str, ...], int], Gatherer]
 Added = tuple[bytes, int, int, int, int, int, int | None, int, int]
@@ -363,3 +366,120 @@ def test_environment_variable_turns_the_compiled_twin_off() -> None:
         timeout=60,
     )
     assert printed.stdout == "False encode_columns_in_python\n"
+
+
+# ---------------------------------------------------------------- runs of batches
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[bytes]:
+    """One behind the other, some empty, some with attributes, some damaged."""
+    offset = draw(st.integers(0, 5))
+    found = []
+    for _ in range(draw(st.integers(0, 6))):
+        records = draw(raw_records())
+        last = max([record.offset_delta for record in records], default=draw(st.integers(0, 3)))
+        header = BatchHeader(
+            base_offset=offset,
+            length=0,
+            leader_epoch=0,
+            magic=2,
+            crc=0,
+            attributes=draw(st.sampled_from([0, 0, 0, 0x08, 0x10, 0x20, 0x01, 0x40])),
+            last_offset_delta=last,
+            base_timestamp=draw(INT64),
+            max_timestamp=draw(INT64),
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            record_count=len(records),
+        )
+        batch = assemble(header, b"".join(record.encoded() for record in records))
+        if draw(st.integers(0, 7)) == 0:
+            at = draw(st.integers(0, len(batch) - 1))
+            batch = batch[:at] + bytes([batch[at] ^ draw(st.integers(1, 255))]) + batch[at + 1 :]
+        found.append(batch)
+        offset += last + 1
+    return found
+
+
+@needs_the_compiled_twin
+@given(
+    found=batches(),
+    lower=st.integers(0, 12),
+    upper=st.integers(0, 40),
+    rows_max=st.integers(1, 12),
+    bytes_max=st.integers(1, 2_000),
+    left_bits=st.sampled_from([0x27, 0x37, 0]),
+    is_checked=st.booleans(),
+    tail=st.binary(max_size=70),
+)
+@settings(max_examples=300, deadline=None)
+def test_twins_take_the_same_run(
+    found: list[bytes],
+    lower: int,
+    upper: int,
+    rows_max: int,
+    bytes_max: int,
+    left_bits: int,
+    is_checked: bool,
+    tail: bytes,
+) -> None:
+    data = b"".join(found) + tail
+    crc = None if is_checked else crc32c
+    results = []
+    for make in (chosen, in_python):
+        gatherer = make(GATHERED, 3_000)
+        ends = gatherer.add_run(data, 0, lower, upper, rows_max, bytes_max, left_bits, crc)
+        results.append((ends, gatherer.size_bytes, taken(gatherer)))
+    assert results[0] == results[1]
+
+
+@TWINS
+@given(found=batches(), lower=st.integers(0, 12), upper=st.integers(0, 40))
+@settings(max_examples=100, deadline=None)
+def test_a_run_is_what_its_batches_are_one_by_one(
+    make: Make, found: list[bytes], lower: int, upper: int
+) -> None:
+    run, single = make(GATHERED, 2**20), make(GATHERED, 2**20)
+    end, behind = run.add_run(b"".join(found), 0, lower, upper, 10**6, 2**20, 0x27, crc32c)
+    position, expected = 0, lower
+    for batch in found:
+        if position == end:
+            break
+        header = read_header(batch)
+        if header.record_count and header.end_offset > lower:
+            stamp = header.max_timestamp if header.attributes & 0x08 else None
+            single.add(
+                batch,
+                HEADER_BYTES,
+                header.record_count,
+                header.last_offset_delta,
+                header.base_offset,
+                header.base_timestamp,
+                stamp,
+                lower,
+                upper,
+            )
+        position += len(batch)
+        expected = max(expected, header.end_offset)
+    assert (end, behind) == (position, expected)
+    assert taken(run) == taken(single)
+
+
+@TWINS
+def test_a_run_must_begin_within_the_bytes(make: Make) -> None:
+    for position in (-1, 4):
+        with pytest.raises(ValueError, match="outside of the bytes"):
+            make(GATHERED, 2**20).add_run(b"abc", position, 0, 9, 9, 9, 0, None)
+
+
+@TWINS
+def test_a_checksum_that_fails_to_be_computed_is_an_error(make: Make) -> None:
+    header = BatchHeader(0, 0, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 0)
+
+    def broken(_: memoryview) -> int:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        make(GATHERED, 2**20).add_run(assemble(header, b""), 0, 0, 9, 9, 9, 0, broken)
