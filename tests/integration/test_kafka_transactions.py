@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.support.kafka_clients import (
     quiet_broker,
     until,
 )
+from tests.support.kafka_isolation import COMMITTED, UNCOMMITTED, ends, values
 from tests.support.kafka_transactions import (
     TRANSACTIONAL,
     ConfluentTransactions,
@@ -34,7 +36,6 @@ from tests.support.kafka_transactions import (
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # see collect_sockets
 SHORT_MS = 2_000
 Make = Callable[..., Transactions]
-COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
 @pytest.fixture(scope="module")
@@ -54,27 +55,13 @@ def make(request: pytest.FixtureRequest) -> Make:
     return TRANSACTIONAL[request.param]
 
 
-def ends(kafka: str, topic: str, isolation: str = UNCOMMITTED) -> int:
-    """The high watermark, or the last stable offset if committed records are asked for."""
-    consumer = confluent.Consumer(
-        {"bootstrap.servers": kafka, "group.id": "ends", "isolation.level": isolation}
-    )
-    try:
-        place = confluent.TopicPartition(topic, 0)
-        end: int = consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)[1]
-        return end
-    finally:
-        consumer.close()
+def end(kafka: str, topic: str, isolation: str = UNCOMMITTED) -> int:
+    """Of the only partition."""
+    return ends(kafka, topic, isolation)[0]
 
 
 def until_stable(kafka: str, topic: str, offset: int) -> None:
-    until(lambda: ends(kafka, topic, COMMITTED) == offset, f"everything before {offset} is decided")
-
-
-def values(kafka: str, topic: str, isolation: str = COMMITTED) -> list[bytes | None]:
-    """What a reader gets up to the last stable offset, or up to the high watermark."""
-    rows = Confluent(kafka).read(topic, {0: ends(kafka, topic, isolation)}, isolation=isolation)
-    return [row.value for row in rows]
+    until(lambda: end(kafka, topic, COMMITTED) == offset, f"everything before {offset} is decided")
 
 
 def test_a_committed_transaction_counts_and_an_aborted_one_does_not(served: Broker, make: Make) -> None:
@@ -125,8 +112,8 @@ def test_a_record_that_becomes_visible_late_reaches_a_consumer_that_waited(
     reading = threading.Thread(target=read)
     reading.start()
     try:
-        until(lambda: ends(served.kafka, topic) == 2, "both records are in the log")
-        assert ends(served.kafka, topic, COMMITTED) == 0
+        until(lambda: end(served.kafka, topic) == 2, "both records are in the log")
+        assert end(served.kafka, topic, COMMITTED) == 0
         assert found == []
         producer.commit()
         until(lambda: len(found) == 2, "the waiting reader gets both")
@@ -175,7 +162,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_readers_go_on(served: 
     producer.begin()
     producer.send(topic, b"too slow")
     Confluent(served.kafka).send(topic, [Record(b"behind it")])
-    until(lambda: ends(served.kafka, topic, COMMITTED) == 3, "the transaction is aborted")
+    until(lambda: end(served.kafka, topic, COMMITTED) == 3, "the transaction is aborted")
     assert values(served.kafka, topic) == [b"behind it"]
     with pytest.raises(Fenced):
         producer.commit()
@@ -216,27 +203,35 @@ def test_offsets_of_an_aborted_transaction_do_not_count(served: Broker) -> None:
     consumer.close()
 
 
-@pytest.mark.parametrize("name", TRANSACTIONAL)
-def test_an_open_transaction_survives_kill_9_as_open_and_then_times_out(tmp_path: Path, name: str) -> None:
+def test_open_transactions_survive_kill_9_as_open_and_then_time_out(tmp_path: Path) -> None:
     """Trap 25. And trap 7: what was acknowledged before the kill is there after it."""
     with Broker(tmp_path) as broker:
         kafka = broker.kafka
-        topic = new_topic(broker)
-        producer = TRANSACTIONAL[name](kafka, "survivor", 15_000)
-        producer.begin()
-        producer.send(topic, b"open")
+        topics = {name: new_topic(broker) for name in TRANSACTIONAL}
+        producers = {name: make(kafka, name, 15_000) for name, make in TRANSACTIONAL.items()}
+        for name, producer in producers.items():
+            producer.begin()
+            producer.send(topics[name], b"open")
         broker.kill9()
     with Broker(tmp_path, kafka=kafka):
         admin = KafkaPythonAdmin(kafka)
-        ((listed,),) = admin.client.list_transactions().values()
+        (listed,) = admin.client.list_transactions().values()
         admin.close()
-        assert (listed.transactional_id, listed.state.value) == ("survivor", "Ongoing")
-        assert ends(kafka, topic) == 1
-        assert ends(kafka, topic, COMMITTED) == 0
-        assert values(kafka, topic, UNCOMMITTED) == [b"open"]
-        until(lambda: ends(kafka, topic, COMMITTED) == 2, "the transaction times out")
-        assert values(kafka, topic) == []
-        producer.close()
+        assert {one.transactional_id: one.state.value for one in listed} == dict.fromkeys(topics, "Ongoing")
+        for topic in topics.values():
+            assert end(kafka, topic) == 1
+            assert end(kafka, topic, COMMITTED) == 0
+            assert values(kafka, topic, UNCOMMITTED) == [b"open"]
+        for name, topic in topics.items():
+            until(partial(has_ended, kafka, topic), f"the transaction of {name} times out")
+            assert values(kafka, topic) == []
+        for producer in producers.values():
+            producer.close()
+
+
+def has_ended(kafka: str, topic: str) -> bool:
+    """Its one record and the marker behind it hold nobody up."""
+    return end(kafka, topic, COMMITTED) == 2
 
 
 def test_an_open_transaction_can_be_committed_after_kill_9(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.support.broker import Broker
 
-EXAMPLES_MAX = 20  # per operation and phase
+EXAMPLES_MAX = 10  # per operation and phase
 TIMEOUT_S = 300.0
 
 # Small limits, which the document repeats: waiting ends soon, and topics stay small.

@@ -253,6 +253,12 @@ class GroupMachine(RuleBasedStateMachine):
             self.abandoned.add(ticket)
         self.joining, self.syncing = {}, {}
         self.desk.restart()
+        # Members are written down with their assignment: who left since then is back, until its session ends.
+        self.gone -= {
+            (name, member_id)
+            for name, group in self.desk.shard.classic.items()
+            for member_id in group.members
+        }
 
     def ask(self, command: Command) -> object:
         """A call that never waits."""
