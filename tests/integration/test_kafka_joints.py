@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.support import kafka_isolation
 from tests.support.broker import Broker
 from tests.support.joint_client import JointClient, Task, commit, ending
 from tests.support.kafka_admins import KafkaPythonAdmin
@@ -16,16 +19,16 @@ from tests.support.kafka_clients import (
     Confluent,
     Record,
     collect_sockets,
-    confluent,
     new_name,
     new_topic,
     quiet_broker,
     until,
 )
+from tests.support.kafka_isolation import COMMITTED, UNCOMMITTED, ends
 from tests.support.kafka_transactions import TRANSACTIONAL
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # see collect_sockets
-COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
+PARTITIONS = (0, 1)
 FENCED, UNMAPPED, ABORTABLE = 47, 49, 120
 
 
@@ -41,23 +44,9 @@ def _sockets_are_collected() -> Iterator[None]:
     collect_sockets()
 
 
-def ends(kafka: str, topic: str, isolation: str = COMMITTED) -> dict[int, int]:
-    """Of both partitions: the last stable offset, or the high watermark if everything is asked for."""
-    consumer = confluent.Consumer(
-        {"bootstrap.servers": kafka, "group.id": "ends", "isolation.level": isolation}
-    )
-    try:
-        places = [confluent.TopicPartition(topic, index) for index in (0, 1)]
-        return {
-            place.partition: consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)[1] for place in places
-        }
-    finally:
-        consumer.close()
-
-
 def values(kafka: str, topic: str, isolation: str = COMMITTED) -> list[bytes]:
-    rows = Confluent(kafka).read(topic, ends(kafka, topic, isolation), isolation=isolation)
-    return sorted(row.value or b"" for row in rows)
+    """Of both partitions."""
+    return sorted(value or b"" for value in kafka_isolation.values(kafka, topic, isolation, PARTITIONS))
 
 
 def write_batch(client: JointClient, joint: str, batch: int, topic: str, attempt: int) -> list[Task]:
@@ -65,7 +54,7 @@ def write_batch(client: JointClient, joint: str, batch: int, topic: str, attempt
     tasks = [Task.enrol(client, joint, batch, f"{number}-{attempt}") for number in (0, 1)]
     for number, task in enumerate(tasks):
         if task.member is not None:
-            for partition in (0, 1):
+            for partition in PARTITIONS:
                 assert task.write(topic, partition, b"%d/%d/%d" % (batch, number, partition)) == 0
     return tasks
 
@@ -75,7 +64,7 @@ def rows_of(*batches: int) -> list[bytes]:
         b"%d/%d/%d" % (batch, number, partition)
         for batch in batches
         for number in (0, 1)
-        for partition in (0, 1)
+        for partition in PARTITIONS
     )
 
 
@@ -90,7 +79,7 @@ def test_every_client_reads_the_winners_and_nobody_else(served: Broker) -> None:
         assert commit(client, joint, 0, *losers) is True
         for task in (*winners, *losers):
             assert task.write(topic, 0, b"late") in (FENCED, UNMAPPED)
-    until_ends = ends(served.kafka, topic)
+    until_ends = ends(served.kafka, topic, COMMITTED, PARTITIONS)
     for name, make in CLIENTS.items():
         if name == "kcat" and not HAS_KCAT:
             continue
@@ -141,6 +130,29 @@ def test_admin_clients_see_members_as_transactions(served: Broker) -> None:
         listed = {one.transactional_id for ones in admin.client.list_transactions().values() for one in ones}
         assert not [id for id in listed if id.startswith(f"{{{joint}}}")]
         admin.close()
+
+
+def scraped(served: Broker, name: str, **labels: str) -> float:
+    with urlopen(f"{served.url}/metrics", timeout=TIMEOUT_S) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = [one for family in families for one in family.samples]
+    return sum(one.value for one in samples if one.name == f"goqueue_broker_{name}" and one.labels == labels)
+
+
+def test_what_joints_do_is_seen_by_a_scrape(served: Broker) -> None:
+    topic, joint = new_topic(served, partitions=2), new_name("query")
+    open_before = scraped(served, "open_joints")
+    committed_before = scraped(served, "joint_batches_total", outcome="committed")
+    replays_before = scraped(served, "joint_replays_total")
+    with JointClient(served.kafka) as client:
+        tasks = write_batch(client, joint, 0, topic, attempt=0)
+        assert scraped(served, "open_joints") == open_before + 1
+        commit(client, joint, 0, *tasks)
+        commit(client, joint, 0, *tasks)
+    assert scraped(served, "open_joints") == open_before
+    assert scraped(served, "joint_batches_total", outcome="committed") == committed_before + 1
+    assert scraped(served, "joint_replays_total") == replays_before + 1
+    assert scraped(served, "joints") > 0
 
 
 def test_a_task_that_dies_holds_readers_up_for_its_timeout_at_most(served: Broker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,6 +97,12 @@ def copy(faulty_spark: SparkSession, shared_broker: Broker, topic: str, tmp_path
     return Copy(faulty_spark, Target(shared_broker, topic).create(), tmp_path)
 
 
+def task_joints(broker: Broker) -> set[bytes]:
+    """The joints of single tasks that the broker has written down."""
+    logs = broker.data_dir.rglob("__transaction_state/*/*.log")
+    return {name for log in logs for name in re.findall(rb"spark-task-[0-9a-f-]+", log.read_bytes())}
+
+
 def test_query_that_fails_at_every_step_leaves_neither_loss_nor_duplicate(copy: Copy) -> None:
     steps = ["begun", "written", "committing", "committed"]
     for number in range(len(steps) + 1):
@@ -149,25 +156,35 @@ def test_abort_that_never_comes_costs_nothing_but_time(copy: Copy) -> None:
 def test_stream_of_tasks_that_commit_for_themselves_arrives(
     faulty_spark: SparkSession, shared_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
+    """Each task has one name for all batches of a run, and another one in the next, when its rows may be others."""
     copy = Copy(faulty_spark, Target(shared_broker, topic).create(), tmp_path, guarantee="per_task")
     copy.add_file(0)
     copy.add_file(1)
     copy.faults.plan("written", 1)
+    before = task_joints(shared_broker)
     copy.run()
     assert copy.copied_files() == [0, 1]
+    assert len(task_joints(shared_broker) - before) == 2
+    for name in ("1", ".1.crc"):
+        (copy.checkpoint / "commits" / name).unlink(missing_ok=True)
+    copy.run()
+    assert len(copy.target.rows()) == 3 * ROWS_PER_FILE
+    assert len(task_joints(shared_broker) - before) == 4
 
 
 def test_foreach_batch_writes_once_under_a_name(
     spark: SparkSession, shared_broker: Broker, topic: str
 ) -> None:
-    target = Target(shared_broker, topic).create()
+    targets = [Target(shared_broker, name).create() for name in (topic, f"{topic}-b")]
 
     def write(rows: DataFrame, version: int) -> None:
+        """To two topics under one name, as foreachBatch may."""
         writer = rows.write.format("goqueue").mode("append").option("bootstrap.servers", shared_broker.kafka)
-        writer.options(topic=topic, txnAppId=f"app-{topic}", txnVersion=version).save()
+        for target in targets:
+            writer.options(topic=target.topic, txnAppId=f"app-{topic}", txnVersion=version).save()
 
-    frame = spark.range(10).selectExpr("cast(id as string) value")
+    frame = spark.range(0, 10, 1, 1).selectExpr("cast(id as string) value")
     write(frame, 7)
     write(frame, 7)
     write(frame, 8)
-    assert len(target.rows()) == 20
+    assert [len(target.rows()) for target in targets] == [20, 20]

@@ -110,6 +110,15 @@ def simulate(
     return run(lambda loop: main(World(loop, seed, config)), seed=seed)
 
 
+def in_one_life(life: Callable[[Node], Awaitable[None]]) -> None:
+    """A scenario for which one start of a node is enough."""
+
+    async def main(world: World) -> None:
+        await world.live(life)
+
+    simulate(main)
+
+
 async def nothing(node: Node) -> None:
     """A life in which a node only starts."""
 

@@ -95,6 +95,9 @@ class FakeCluster:
         self._end(batch)
         return True
 
+    def is_committed(self, batch: Batch) -> bool:
+        return self._is_committed(batch)
+
     def abort(self, batch: Batch) -> None:
         self.calls.append("abort")
         if not self._is_committed(batch):

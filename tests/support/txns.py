@@ -129,10 +129,22 @@ class Coordinator:
 
     def crash(self) -> None:
         """Start again from the log, of which compaction has left the newest record of each key."""
-        self.shard = TxnShard(self.config)
-        for key, value in dict(self.log).items():
-            self.shard.apply(self._codec.decode(key, value))
+        self.shard = self._replayed()
         self.pending = self.shard.resume()
+
+    def check_replay(self) -> TxnShard:
+        """What a crash would leave is what there is; gives it as it would be."""
+        again = self._replayed()
+        assert again.transactions() == self.shard.transactions()
+        assert again.next_tick_ms() == self.shard.next_tick_ms()
+        assert again.resume() == self.shard.resume()
+        return again
+
+    def _replayed(self) -> TxnShard:
+        shard = TxnShard(self.config)
+        for key, value in dict(self.log).items():
+            shard.apply(self._codec.decode(key, value))
+        return shard
 
     def begun(self, *partitions: TopicPartition, id: str = "app") -> ProducerEpoch:
         """A producer with an open transaction."""

@@ -58,7 +58,9 @@ class Progress:
     duration_ms: int
     rows_in: int
     rows_out: int | None
-    offsets: Offsets  # exclusive ends of what has been read
+    offsets: (
+        Offsets  # exclusive ends of what has been read; of two sources with the same topic, of the one behind
+    )
     lag: Mapping[str, int]  # by topic: offsets that are there and have not been read
 
 
@@ -77,7 +79,7 @@ def read_progress(text: str | bytes) -> Progress:
     lag: dict[str, int] = {}
     for source in event.sources:
         ends_here = _positions(source.endOffset)
-        ends |= ends_here
+        ends |= {place: min(end, ends.get(place, end)) for place, end in ends_here.items()}
         for place, latest in _positions(source.latestOffset).items():
             behind = max(0, latest - ends_here.get(place, 0))
             lag[place[0]] = lag.get(place[0], 0) + behind

@@ -160,9 +160,12 @@ def _bare(name: str, by_name: Mapping[str, object]) -> str:
 def _unknown(name: str, by_name: Mapping[str, Option[Any]]) -> str:  # Any: of whatever types
     near = get_close_matches(_bare(name, by_name), by_name, n=_NEAR_COUNT_MAX, cutoff=0.6)
     meant = dict.fromkeys(by_name[found].name for found in near)
-    hint = (
-        f"did you mean {' or '.join(meant)}?"
-        if meant
-        else f"there are {', '.join(sorted({o.name for o in by_name.values()}))}"
-    )
-    return f"there is no option {name}; {hint}"
+    if meant:
+        return f"there is no option {name}; did you mean {' or '.join(meant)}?"
+    foreign = "what only Kafka's clients have has no meaning here, leave it out; " if _is_kafkas(name) else ""
+    return f"there is no option {name}; {foreign}there are {', '.join(sorted({o.name for o in by_name.values()}))}"
+
+
+def _is_kafkas(name: str) -> bool:
+    """Whether a job brings it along that used Spark's Kafka connector: its own, and those of Kafka's clients."""
+    return name.lower().startswith(("kafka", "fetchoffset."))

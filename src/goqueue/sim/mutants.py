@@ -20,6 +20,7 @@ from goqueue.model.names import METADATA_TOPIC
 from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
 from goqueue.node.partition import Partition
+from goqueue.sim.kafka import joint_mutants
 from goqueue.sim.queue import mutants as queue_mutants
 
 
@@ -119,27 +120,34 @@ def two_owners() -> Iterator[None]:
 class Mutant(NamedTuple):
     workload: str  # in which it must be caught
     break_it: Callable[[], AbstractContextManager[None]]
+    first_seed: int = 0  # one that caught it: where to look first
 
 
 MUTANTS: dict[str, Mutant] = {
     "skip-fsync": Mutant("rest", skip_fsync),
-    "skip-recovery-crc": Mutant("rest", skip_recovery_crc),
-    "drop-time-index": Mutant("rest", drop_time_index),
+    "skip-recovery-crc": Mutant("rest", skip_recovery_crc, 20),
+    "drop-time-index": Mutant("rest", drop_time_index, 13),
     "ignore-producer-epochs": Mutant("kafka", ignore_producer_epochs),
     "serve-past-lso": Mutant("kafka", serve_past_lso),
     "forget-markers": Mutant("kafka", forget_markers),
     "accept-zombie-commits": Mutant("kafka", accept_zombie_commits),
     "two-owners": Mutant("kafka", two_owners),
+    "joint-forgets-its-batches": Mutant("kafka", joint_mutants.keep_last_batches_in_memory),
+    "joint-lets-in-after-commit": Mutant("kafka", joint_mutants.enrol_whenever_asked),
+    "joint-spares-losers": Mutant("kafka", joint_mutants.leave_losers_open),
+    "joint-commits-everybody": Mutant("kafka", joint_mutants.commit_everybody),
+    "joint-trusts-its-driver": Mutant("kafka", joint_mutants.take_any_winner),
+    "joint-judges-one-by-one": Mutant("kafka", joint_mutants.judge_one_by_one),
     "lease-reused-after-expiry": Mutant("queue", queue_mutants.reuse_expired_leases),
     "ack-not-persisted": Mutant("queue", queue_mutants.keep_acks_in_memory),
     "lane-cursor-skips": Mutant("queue", queue_mutants.skip_lane_cursors),
-    "given-before-durable": Mutant("queue", queue_mutants.give_what_may_vanish),
-    "dead-letter-twice": Mutant("queue", queue_mutants.move_again_after_a_crash),
+    "given-before-durable": Mutant("queue", queue_mutants.give_what_may_vanish, 5),
+    "dead-letter-twice": Mutant("queue", queue_mutants.move_again_after_a_crash, 31),
     "delivered-early": Mutant("queue", queue_mutants.fire_early),
     "ordering-broken": Mutant("queue", queue_mutants.forget_busy_keys),
     "credit-not-freed": Mutant("queue", queue_mutants.keep_credit),
     "credit-not-asked": Mutant("queue", queue_mutants.give_without_limit),
     "lanes-served-strictly": Mutant("queue", queue_mutants.serve_lanes_strictly),
-    "damage-loses-records": Mutant("queue", queue_mutants.lose_what_damage_hit),
-    "damage-repeats-the-rest": Mutant("queue", queue_mutants.drop_what_follows_damage),
+    "damage-loses-records": Mutant("queue", queue_mutants.lose_what_damage_hit, 49),
+    "damage-repeats-the-rest": Mutant("queue", queue_mutants.drop_what_follows_damage, 10),
 }

@@ -6,7 +6,7 @@ import asyncio
 import errno
 
 import pytest
-from tests.support.nodes import World, counted, create, simulate
+from tests.support.nodes import World, counted, create, in_one_life, simulate
 from tests.support.transactional import Sender, committed, is_held_up
 
 from goqueue.core.txn.events import TxnState
@@ -105,16 +105,13 @@ def test_a_timeout_that_cannot_be_written_is_written_later() -> None:
 
 
 def test_a_full_disk_lets_transactions_end() -> None:
-    async def main(world: World) -> None:
-        async def life(node: Node) -> None:
-            await create(node)
-            sender = Sender()
-            await sender.init(node)
-            await sender.write(node, b"x")
-            node._disk_watch._level = "full"
-            await sender.commit(node)
-            assert await committed(node) == [b"x"]
+    async def life(node: Node) -> None:
+        await create(node)
+        sender = Sender()
+        await sender.init(node)
+        await sender.write(node, b"x")
+        node._disk_watch._level = "full"
+        await sender.commit(node)
+        assert await committed(node) == [b"x"]
 
-        await world.live(life)
-
-    simulate(main)
+    in_one_life(life)

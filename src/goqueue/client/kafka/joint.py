@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from goqueue.client.kafka.brokers import TRANSACTION, Brokers
-from goqueue.client.kafka.errors import check
+from goqueue.client.kafka.codes import ErrorCode
+from goqueue.client.kafka.errors import check, unfit
 from goqueue.client.kafka.layouts import requests
-from goqueue.client.kafka.producer_ids import ProducerIdentity
+from goqueue.client.kafka.producer_ids import ProducerIdentity, check_timeout
 
 _E = requests("end_joint")
+_BATCH_ID_MAX = 2**63 - 1
 Outcome = Literal["committed", "already committed"]
 
 
@@ -36,6 +38,9 @@ class AlreadyCommitted:
 def enrol(
     brokers: Brokers, joint_id: str, batch_id: int, member: str, timeout_ms: int
 ) -> Enrolled | AlreadyCommitted:
+    _check_batch(batch_id)
+    check_timeout(timeout_ms)
+
     def attempt() -> Enrolled | AlreadyCommitted:
         answer = brokers.call_coordinator(
             TRANSACTION,
@@ -69,6 +74,7 @@ def abort_joint(brokers: Brokers, joint_id: str, batch_id: int) -> None:
 def _end(
     brokers: Brokers, joint_id: str, batch_id: int, *, is_commit: bool, winners: Iterable[Enrolled]
 ) -> Outcome:
+    _check_batch(batch_id)
     named = [
         _E.Winner(
             transactional_id=one.transactional_id, producer_id=one.producer_id, producer_epoch=one.epoch
@@ -92,6 +98,13 @@ def _end(
         return "already committed" if answer.was_committed else "committed"
 
     return brokers.retrying(attempt)
+
+
+def _check_batch(batch_id: int) -> None:
+    if not 0 <= batch_id <= _BATCH_ID_MAX:
+        raise unfit(
+            ErrorCode.INVALID_REQUEST, f"a batch id is between 0 and {_BATCH_ID_MAX}, {batch_id} is not"
+        )
 
 
 def _key(joint_id: str) -> str:

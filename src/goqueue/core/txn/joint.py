@@ -34,6 +34,7 @@ from goqueue.core.txn.events import (
 from goqueue.core.txn.members import OPEN, OpenMembers
 from goqueue.core.txn.outcome import Decision, MarkerWork, ProducerIdNeeded
 from goqueue.core.txn.refusals import (
+    BATCH_ID_MAX,
     check_enrolment,
     check_joint,
     concurrent,
@@ -84,6 +85,16 @@ class Joints:
         self._open = OpenMembers(config.member_count_max)
         self._expirations = Deadlines[str]()
         self._spares = Spares()
+
+    @property
+    def open_count(self) -> int:
+        """Joints that have open members."""
+        return len(self._open.joint_ids())
+
+    @property
+    def known_count(self) -> int:
+        """Joints whose last batch is remembered."""
+        return len(self._committed)
 
     def enrol(
         self,
@@ -237,7 +248,9 @@ class Joints:
         """A joint counts from its first member on, so that the commit of one that was let in is not refused."""
         if joint_id in self._committed or joint_id in self._open.joint_ids():
             return
-        count = len(self._committed) + sum(id not in self._committed for id in self._open.joint_ids())
+        if self.known_count + self.open_count < self._config.joint_count_max:
+            return  # even if none is both
+        count = self.known_count + sum(id not in self._committed for id in self._open.joint_ids())
         if count >= self._config.joint_count_max:
             raise LimitExceeded(f"{count} joints share this partition already, which is the limit")
 
@@ -245,7 +258,7 @@ class Joints:
         match event:
             case JointSaved():
                 self._committed[event.joint_id] = event
-                self._expirations.set(event.joint_id, event.updated_ms + self._config.joint_expiration_ms)
+                self._expirations.set(event.joint_id, event.updated_ms + self._rest_ms(event.last_batch_id))
             case JointForgotten():
                 self._committed.pop(event.joint_id, None)
                 self._expirations.cancel(event.joint_id)
@@ -253,6 +266,11 @@ class Joints:
                 self._spares.apply(event)
             case _:
                 assert_never(event)
+
+    def _rest_ms(self, last_batch_id: int) -> int:
+        """After the last batch there can be, there is nothing to come: it is remembered for those who are late with it."""
+        rest_ms = self._config.joint_expiration_ms
+        return min(rest_ms, self._config.member_timeout_ms_max) if last_batch_id == BATCH_ID_MAX else rest_ms
 
     def follow(self, before: TransactionSaved | None, after: TransactionSaved | None) -> None:
         """A transactional id of the shard has changed."""

@@ -44,7 +44,7 @@ class OpenMembers:
                 "write each batch with fewer tasks",
                 joint_id=joint.joint_id,
             )
-        size = known.bytes - sum(sizes) + _size(after)
+        size = known.bytes - sum(sizes) + verdict_bytes(after)
         if size > VERDICT_BYTES_MAX:
             raise LimitExceeded(
                 f"the verdict about joint {joint.joint_id!r} would take {size} bytes, {VERDICT_BYTES_MAX} are "
@@ -61,7 +61,7 @@ class OpenMembers:
 
     def _add(self, joint: JointBatch, saved: TransactionSaved) -> None:
         known = self._joints.setdefault(joint.joint_id, _Joint())
-        size = _size(saved)
+        size = verdict_bytes(saved)
         known.batches.setdefault(joint.batch_id, {})[saved.transactional_id] = size
         known.count += 1
         known.bytes += size
@@ -95,5 +95,6 @@ class _Joint:
 _NOBODY = _Joint()  # never added to
 
 
-def _size(saved: TransactionSaved) -> int:
+def verdict_bytes(saved: TransactionSaved) -> int:
+    """What a verdict about it takes in the log, at most."""
     return encoded_bytes(saved) + _GROWTH_BYTES

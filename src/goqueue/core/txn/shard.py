@@ -36,6 +36,7 @@ from goqueue.core.txn.events import (
     TxnState,
 )
 from goqueue.core.txn.joint import Joints
+from goqueue.core.txn.members import VERDICT_BYTES_MAX, verdict_bytes
 from goqueue.core.txn.outcome import Decision, MarkerWork
 from goqueue.core.txn.refusals import (
     check_group_id,
@@ -51,7 +52,7 @@ from goqueue.core.txn.refusals import (
 )
 from goqueue.model.errors import ConcurrentTransactions, GoQueueError, LimitExceeded
 
-TICK_COUNT_MAX = 100  # transactions ended by one tick: they are one batch in the log
+TICK_COUNT_MAX = 100  # transactions ended by one tick: they are one batch in the log, which has a limit
 
 Refusals = dict[TopicPartition, GoQueueError]
 
@@ -215,7 +216,7 @@ class TxnShard:
 
     def tick(self, now_ms: int) -> Decision[None]:
         """Abort what takes too long and forget who has been idle too long: the first of them, call again for more."""
-        overdue = [self._saved[id] for id in self._timeouts.due(now_ms, TICK_COUNT_MAX)]
+        overdue = self._overdue(now_ms)
         aborted = [transitions.fenced(saved, may_go_on=True, now_ms=now_ms) for saved in overdue]
         idle = [self._saved[id] for id in self._expirations.due(now_ms, TICK_COUNT_MAX)]
         return Decision(
@@ -228,6 +229,17 @@ class TxnShard:
             ],
             [transitions.markers_of(saved) for saved in aborted],
         )
+
+    def _overdue(self, now_ms: int) -> list[TransactionSaved]:
+        """The first at any rate: one transaction alone always fits."""
+        found: list[TransactionSaved] = []
+        size = 0
+        for id in self._timeouts.due(now_ms, TICK_COUNT_MAX):
+            size += verdict_bytes(self._saved[id])
+            if found and size > VERDICT_BYTES_MAX:
+                break
+            found.append(self._saved[id])
+        return found
 
     def next_tick_ms(self) -> int | None:
         deadlines = (self._timeouts.next_ms(), self._expirations.next_ms(), self.joints.next_ms())

@@ -9,14 +9,23 @@ from goqueue.core.txn.joint import AlreadyCommitted, Enrolled, Winner, joint_key
 from goqueue.core.txn.refusals import check_enrolment, check_joint
 from goqueue.model.errors import ConcurrentTransactions
 from goqueue.node.guard import Guard
+from goqueue.node.metrics import Metrics
 from goqueue.node.transactions.coordinator import TxnCoordinator
+from goqueue.node.transactions.metrics import JointMetrics
 
 
 class JointTransactions:
-    def __init__(self, config: TxnConfig, coordinator: TxnCoordinator, guard: Guard) -> None:
+    def __init__(
+        self, config: TxnConfig, coordinator: TxnCoordinator, guard: Guard, metrics: Metrics
+    ) -> None:
         self._config = config
         self._coordinator = coordinator
         self._guard = guard
+        self._metrics = JointMetrics(
+            metrics.registry,
+            open_count=lambda: sum(shard.state.joints.open_count for shard in coordinator.shards),
+            known_count=lambda: sum(shard.state.joints.known_count for shard in coordinator.shards),
+        )
 
     async def enrol(
         self, joint_id: str, batch_id: int, member: str, timeout_ms: int
@@ -34,6 +43,8 @@ class JointTransactions:
         )
         if isinstance(reply, ConcurrentTransactions):
             raise reply
+        if isinstance(reply, AlreadyCommitted):
+            self._metrics.replays.inc()
         return reply
 
     async def commit(self, joint_id: str, batch_id: int, winners: Sequence[Winner]) -> bool:
@@ -47,6 +58,7 @@ class JointTransactions:
             joint_key(joint_id),
             lambda shard, _, now_ms: shard.joints.commit(joint_id, batch_id, winners, now_ms),
         )
+        self._count(was_committed, "committed")
         await self._carried_out(joint_id)
         return was_committed
 
@@ -59,8 +71,15 @@ class JointTransactions:
         was_committed = await self._coordinator.decide(
             joint_key(joint_id), lambda shard, _, now_ms: shard.joints.abort(joint_id, batch_id, now_ms)
         )
+        self._count(was_committed, "aborted")
         await self._carried_out(joint_id)
         return was_committed
+
+    def _count(self, was_committed: bool, outcome: str) -> None:
+        if was_committed:
+            self._metrics.replays.inc()
+        else:
+            self._metrics.judged.labels(outcome).inc()
 
     async def _carried_out(self, joint_id: str) -> None:
         """Also what an earlier request decided: whoever hears of a commit finds what was committed."""

@@ -55,7 +55,7 @@ class Transactions:
         self._coordinator = TxnCoordinator(
             config, internal_topics, producers, self._markers, counters, clock, spawn
         )
-        self.joints = JointTransactions(config, self._coordinator, guard)
+        self.joints = JointTransactions(config, self._coordinator, guard, metrics)
 
     async def start(self) -> None:
         await self._coordinator.start()

@@ -143,13 +143,13 @@ def _lists(column: Column, problems: dict[int, str]) -> Lists:
         )
     try:
         lists = _whole(column.cast(_LARGE_HEADERS))
-        structs = lists.values
-        names = structs.field(0)
-        names.cast(pa.large_binary()).cast(pa.large_string())  # what claims to be text may be none
     except pa.ArrowInvalid as error:
         raise PipelineError(f"column headers cannot be written: {error}") from None
+    structs = lists.values
+    names = _text_names(lists, structs.field(0), problems)
     validity, offsets = lists.buffers()[:2]
-    _note_nameless(lists, structs, names, problems)
+    _note(lists, structs.is_null(), "a header has no name", problems)
+    _note(lists, names.is_null(), "a header has no name", problems)
     return Lists(
         None if validity is None else memoryview(validity),
         memoryview(offsets) if len(lists) else bytes(8),
@@ -174,15 +174,36 @@ def _is_headers(kind: pa.DataType) -> bool:
     )
 
 
-def _note_nameless(lists: pa.Array, structs: pa.Array, names: pa.Array, problems: dict[int, str]) -> None:
-    if not structs.null_count and not names.null_count:
+def _text_names(lists: pa.Array, names: pa.Array, problems: dict[int, str]) -> pa.Array:
+    """The names, empty where one is no text: what claims to be may be any bytes, and the broker's clients want text."""
+    raw = names.cast(pa.large_binary())
+    try:
+        raw.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        is_wrong = pa.array([name is not None and not _is_text(name) for name in raw.to_pylist()], pa.bool_())
+        _note(lists, is_wrong, "a header's name is not UTF-8", problems)
+        return pc.if_else(is_wrong, pa.scalar(b"", pa.large_binary()), raw).cast(pa.large_string())
+    return names
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _note(lists: pa.Array, is_wrong: pa.Array, sentence: str, problems: dict[int, str]) -> None:
+    """With the rows that have one of these elements."""
+    if not pc.any(is_wrong).as_py():
         return
-    nameless = np.flatnonzero(pc.or_(structs.is_null(), names.is_null()).to_numpy(zero_copy_only=False))
+    elements = np.flatnonzero(is_wrong.to_numpy(zero_copy_only=False))
     ends = lists.offsets.to_numpy()  # of the rows of this slice alone
     is_valid = lists.is_valid().to_numpy(zero_copy_only=False)
-    for row in np.unique(np.searchsorted(ends, nameless, side="right") - 1).tolist():
+    for row in np.unique(np.searchsorted(ends, elements, side="right") - 1).tolist():
         if 0 <= row < len(lists) and is_valid[row]:
-            problems[row] = "a header has no name"
+            problems[row] = sentence
 
 
 def _priorities(column: Column, problems: dict[int, str]) -> Buffer:

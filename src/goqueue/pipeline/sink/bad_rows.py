@@ -15,12 +15,12 @@ from goqueue.model.partitioner import partition_for_key
 from goqueue.model.priority import LANE_COUNT
 from goqueue.model.record import NewRecord
 from goqueue.pipeline.errors import BadRow
-from goqueue.pipeline.sink.dead_letters import Row, dead_letter, runs
+from goqueue.pipeline.sink.dead_letters import dead_letter, runs
 from goqueue.pipeline.sink.flaws import Flaw, counts_by_reason, shown
 from goqueue.pipeline.sink.options import TOPIC_MARK, BadRows, SinkOptions
 from goqueue.pipeline.sink.outlet import Outlet
 from goqueue.pipeline.sink.routing import BATCH_OVERHEAD_BYTES, Routed
-from goqueue.pipeline.sink.rows import Longs
+from goqueue.pipeline.sink.rows import Longs, Row, row_of
 from goqueue.pipeline.sink.topic_facts import TopicFacts, TopicFinder
 from goqueue.pipeline.span import Place
 
@@ -74,7 +74,7 @@ class BadRowPolicy:
     def _told(
         self, batch: pa.RecordBatch, routed: Routed, problems: Mapping[int, str], sizes: Longs, index: int
     ) -> _Bad:
-        row: Row = batch.slice(index, 1).to_pylist()[0]
+        row = row_of(batch, index)
         topic = self.options.topic or row.get("topic")
         facts = self.finder.find_all([topic])[0] if topic is not None else None
         flaw = Flaw(int(routed.flaws[index]))

@@ -6,20 +6,19 @@ it is none that could be sent back as it is: whoever mends it writes it anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from goqueue.model.dead_letter_headers import ERROR, GROUP, MISSING, PARTITION, REASON, TIMESTAMP, TOPIC
 from goqueue.model.delay import DELIVER_AT_HEADER
 from goqueue.model.duration import format_instant
 from goqueue.model.record import Header, NewRecord
+from goqueue.pipeline.sink.rows import Row
 
 _RECORD_OVERHEAD_BYTES: Final = 32
 _HEADER_OVERHEAD_BYTES: Final = 10
 _NO_VALUE: Final = "the value is too large for this topic, too"
 _NO_CONTENT: Final = "key, value and headers are too large for this topic, too"
-
-Row = Mapping[str, Any]  # Any: what Arrow gives as a Python value, by the type of its column
 
 
 def dead_letter(

@@ -60,21 +60,34 @@ def write_task(
         cluster.close()
 
 
-def commit(connect: Connect, options: SinkOptions, whole: Batch, messages: Sequence[TaskWritten]) -> None:
+def commit(
+    connect: Connect,
+    options: SinkOptions,
+    whole: Batch,
+    messages: Sequence[TaskWritten],
+    *,
+    is_stream: bool = False,
+) -> None:
     """Any number of times, with the same result.
 
     A batch that nobody wrote to is committed, too: so attempts that were lost are aborted now and not when they time out.
     """
-    is_new = True
+    winners = [message.member for message in messages if message.member is not None]
     if options.guarantee is Guarantee.EXACTLY_ONCE:
-        winners = [message.member for message in messages if message.member is not None]
         cluster = connect()
         try:
             is_new = cluster.commit(whole, winners)
+            if not is_new and is_stream:
+                _check_last(cluster, whole)
         finally:
             cluster.close()
-    if is_new:
-        _report(options, Summary.of(whole, messages))
+        if not is_new and not winners:  # with winners it may be this very commit whose answer was lost
+            if not is_stream:
+                _LOG.warning(
+                    "nothing written, committed before joint=%s batch=%s", whole.joint_id, whole.batch_id
+                )
+            return
+    _report(options, Summary.of(whole, messages))
 
 
 def abort(connect: Connect, options: SinkOptions, whole: Batch) -> None:
@@ -86,6 +99,17 @@ def abort(connect: Connect, options: SinkOptions, whole: Batch) -> None:
         cluster.abort(whole)
     finally:
         cluster.close()
+
+
+def _check_last(cluster: Cluster, whole: Batch) -> None:
+    """Spark repeats the last batch of a checkpoint, and none before it. One that is repeated though later ones are committed
+    comes of a checkpoint that was put back, or of a copy of it: it may have other rows than the one that counts."""
+    if cluster.is_committed(Batch(whole.joint_id, whole.batch_id + 1)):
+        raise PipelineError(
+            f"micro-batch {whole.batch_id} of {whole.joint_id} was committed before, and later ones too: the checkpoint was "
+            "put back to an earlier state, or is a copy that another query has gone on with. What it reads now would not be "
+            "written; start with a new checkpointLocation, and startingOffsets behind what was written"
+        )
 
 
 def _write_as(
@@ -151,5 +175,9 @@ def _report(options: SinkOptions, summary: Summary) -> None:
     warning = summary.warning(what)
     if warning is not None:
         _LOG.warning(warning)
-    if options.report_path is not None:
+    if options.report_path is None:
+        return
+    try:
         summary.save(Path(options.report_path))
+    except OSError as error:  # the rows are written: who is told of a failure would write them again
+        _LOG.warning("no report reportPath=%s error=%s", options.report_path, error)

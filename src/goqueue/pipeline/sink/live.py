@@ -21,6 +21,7 @@ from goqueue.pipeline.sink.ports import Batch, Cluster, Member, Sender
 _USUAL_PARTITION_COUNT: Final = -1
 _ALL: Final = "all"
 _GIVEN_UP_MS: Final = 1_000
+_QUESTION: Final = "question"  # no name of a task
 _ENDED: Final = frozenset(
     {
         "TRANSACTION_ABORTABLE",
@@ -93,6 +94,10 @@ class LiveCluster:
         enrolled = [Enrolled(one.transactional_id, one.producer_id, one.epoch) for one in winners]
         outcome = self._asked(self._cluster.commit_joint, batch.joint_id, batch.batch_id, enrolled)
         return outcome == "committed"
+
+    def is_committed(self, batch: Batch) -> bool:
+        """Whoever enrols is told. If it is not committed, a member that writes nothing is enrolled for a moment."""
+        return self.enrol(batch, _QUESTION, timeout_ms=_GIVEN_UP_MS) is None
 
     def abort(self, batch: Batch) -> None:
         self._asked(self._cluster.abort_joint, batch.joint_id, batch.batch_id)

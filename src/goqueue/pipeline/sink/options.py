@@ -18,7 +18,7 @@ TOPIC_MARK: Final = "{topic}"
 MIB: Final = 1024 * 1024
 _MINUTE_MS: Final = 60_000
 _INT_MAX: Final = 2**31 - 1
-_APP_ID_LENGTH_MAX: Final = 180
+_APP_ID_LENGTH_MAX: Final = 160  # a joint's id has 200
 _ALL: Final = "all"
 _ACKS: Final = {"all": _ALL, "-1": _ALL, "1": "leader", "leader": "leader", "0": "none", "none": "none"}
 
@@ -127,11 +127,12 @@ APP_ID = Option[str | None](
     "txnAppId",
     _app_id,
     None,
-    "With txnVersion: the name under which a batch write is done once, however often it is repeated (foreachBatch).",
+    "With txnVersion: the name under which a batch write is done once, however often it is repeated (foreachBatch). Writes "
+    "with another option `topic` are others, whatever their name.",
 )
 APP_VERSION = Option(
     "txnVersion",
-    whole(0),
+    whole(0, 2**63 - 2),  # the broker forgets soon what ends with the last number there is
     -1,
     "A number that grows with each write of txnAppId; one that was committed is not written again.",
 )

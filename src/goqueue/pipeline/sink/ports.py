@@ -63,6 +63,9 @@ class Cluster(TopicSource, Protocol):
     def commit(self, batch: Batch, winners: Sequence[Member]) -> bool:
         """Whether that was done now; False where the batch was committed before. What others wrote is aborted."""
 
+    def is_committed(self, batch: Batch) -> bool:
+        """Asked of a batch whose predecessor is committed: what is open before it is aborted by the question."""
+
     def abort(self, batch: Batch) -> None:
         """Nothing happens where the batch was committed before."""
 

@@ -24,7 +24,7 @@ from goqueue.pipeline.sink.flaws import (
     mark_priorities,
     mark_timestamps,
 )
-from goqueue.pipeline.sink.rows import Longs, column_of, whole_numbers
+from goqueue.pipeline.sink.rows import Longs, column_of, texts_of, whole_numbers
 from goqueue.pipeline.sink.topic_facts import TopicFacts, TopicFinder
 
 BATCH_OVERHEAD_BYTES: Final = 64  # the header of a batch, and a little
@@ -92,7 +92,7 @@ class Router:
             return _Topics(np.full(len(batch), NOWHERE, np.int32), [])
         encoded = column.dictionary_encode()
         codes: Codes = encoded.indices.fill_null(NOWHERE).to_numpy(zero_copy_only=False).astype(np.int32)
-        facts = self.finder.find_all(encoded.dictionary.to_pylist())
+        facts = self.finder.find_all([name or "" for name in texts_of(encoded.dictionary)])
         return _Topics(codes, facts, is_one=len(facts) == 1 and not column.null_count)
 
     def _named_partitions(self, batch: pa.RecordBatch) -> tuple[Longs, npt.NDArray[np.bool_]]:

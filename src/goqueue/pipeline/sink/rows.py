@@ -6,8 +6,9 @@ task starts; what can be wrong with a single row is `flaws.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,12 @@ from goqueue.pipeline.errors import PipelineError
 
 _BYTES = ("binary", "string")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
-_HEADERS = ("array<struct<key:string,value:binary>>", "array<struct<key:string,value:string>>")
+_HEADERS = (
+    "array<struct<key:string,value:binary>>",
+    "array<struct<key:string,value:string>>",
+    "map<string,binary>",
+    "map<string,string>",
+)
 ACCEPTED: dict[str, tuple[str, ...]] = {
     "key": _BYTES,
     "value": _BYTES,
@@ -40,6 +46,9 @@ _ARROW: dict[str, pa.DataType] = {
     "timestamp": TIMESTAMP,
 }
 
+_RAW_HEADERS = pa.list_(pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())]))
+
+Row = Mapping[str, Any]  # Any: what Arrow gives as a Python value, by the type of its column
 Mask = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
 
@@ -101,6 +110,42 @@ def given(column: pa.Array) -> Mask:
     """Where a column is not null."""
     present: Mask = column.is_valid().to_numpy(zero_copy_only=False)
     return present
+
+
+def texts_of(column: pa.Array) -> list[str | None]:
+    """Spark's strings may be any bytes; what is no text is shown as such, and is the name of nothing."""
+    return [
+        None if raw is None else raw.decode(errors="replace") for raw in column.cast(pa.binary()).to_pylist()
+    ]
+
+
+def row_of(batch: pa.RecordBatch, index: int) -> Row:
+    """One row in Python's values, whatever is in it: it is told because something is wrong with it."""
+    cells = {name: batch.column(at).slice(index, 1) for at, name in enumerate(batch.schema.names)}
+    return {name: _cell(name, cell) for name, cell in cells.items()}
+
+
+def _cell(name: str, cell: pa.Array) -> object:
+    match name:
+        case "topic":
+            return texts_of(cell)[0]
+        case "headers":
+            found = cell.cast(_RAW_HEADERS)[0].as_py()
+            return None if found is None else [_header(header) for header in found]
+        case "deliver_at" | "timestamp":
+            try:
+                return cell[0].as_py()
+            except (OverflowError, ValueError):  # Spark's years go beyond 9999 and before 1
+                return f"{cell.cast(pa.int64())[0].as_py()} microseconds from 1970"
+        case _:
+            return cell[0].as_py()
+
+
+def _header(header: dict[str, bytes | None] | None) -> dict[str, object] | None:
+    if header is None:
+        return None
+    name = header["key"]
+    return {"key": None if name is None else name.decode(errors="replace"), "value": header["value"]}
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -23,7 +23,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
     if overwrite:
         raise OptionError(
-            "a topic cannot be overwritten; write with outputMode('append') or outputMode('update')"
+            "a topic cannot be overwritten; write with outputMode('append'), or changes from foreachBatch with txnAppId and "
+            "txnVersion"
         )
     given = sink_options(options)
     if given.app_id is not None:

@@ -52,7 +52,7 @@ class BatchReader(DataSourceReader):
         ends = resolve(options.ending, transport, latest, option="endingOffsets")
         begins = resolve(options.starting, transport, latest, option="startingOffsets")
         spans = [span for place in places if (span := self._span(place, begins, ends)) is not None]
-        return readable(spans, transport, Losses(fails=options.access.fails_on_loss))
+        return readable(spans, latest, transport, Losses(fails=options.access.fails_on_loss))
 
     def _span(self, place: Place, begins: Mapping[Place, int], ends: Mapping[Place, int]) -> Span | None:
         span = Span(*place, begins[place], ends[place])

@@ -15,6 +15,7 @@ from goqueue.pipeline.options import json_object
 from goqueue.pipeline.span import Place, Transport
 
 EARLIEST, LATEST = -2, -1  # as Kafka writes them among offsets
+_MOST = 2**63 - 1  # offsets and times have 64 bits
 _OFFSETS_EXAMPLE = '{"orders": {"0": 23, "1": -2}}'
 _TIMES_EXAMPLE = '{"orders": {"0": 1700000000000}}'
 
@@ -67,7 +68,7 @@ def resolve(
             return _timed(dict.fromkeys(places, timestamp_ms), transport, latest, is_strict=is_strict)
         case AtTimes(times, is_strict):
             by_place = dict(times)
-            _check_complete(by_place, latest, option)
+            _check_complete(by_place, latest, f"{option}ByTimestamp", hint="")
             return _timed(by_place, transport, latest, is_strict=is_strict)
         case _:
             assert_never(bound)
@@ -90,7 +91,7 @@ def read_timestamps(value: str) -> Bound:
 def _named(
     asked: dict[Place, int], transport: Transport, latest: Mapping[Place, int], *, option: str
 ) -> dict[Place, int]:
-    _check_complete(asked, latest, option)
+    _check_complete(asked, latest, option, hint="; -2 is earliest, -1 is latest")
     oldest = [place for place, offset in asked.items() if offset == EARLIEST]
     earliest = transport.earliest(oldest) if oldest else {}
     resolved = {}
@@ -124,13 +125,15 @@ def _timed(
     return resolved
 
 
-def _check_complete(asked: Mapping[Place, object], places: Mapping[Place, object], option: str) -> None:
+def _check_complete(
+    asked: Mapping[Place, object], places: Mapping[Place, object], option: str, *, hint: str
+) -> None:
     """As the Kafka connector has it: all partitions or none, so that a forgotten one is not a surprise."""
     missing = sorted(set(places) - set(asked))
     strange = sorted(set(asked) - set(places))
     if missing:
         raise OptionError(
-            f"{option} must have every partition that is read and lacks {_names(missing)}; -2 is earliest, -1 is latest"
+            f"{option} must have every partition that is read and lacks {_names(missing)}{hint}"
         )
     if strange:
         raise OptionError(f"{option} has {_names(strange)}, which the query does not read")
@@ -147,7 +150,7 @@ def _by_place(value: str, example: str, *, least: int) -> tuple[tuple[Place, int
         if not isinstance(partitions, dict):
             raise ValueError(f"each topic needs partitions with numbers, such as {example}")
         for partition, number in partitions.items():
-            if not partition.isdecimal() or type(number) is not int or number < least:
+            if not partition.isdecimal() or type(number) is not int or not least <= number <= _MOST:
                 raise ValueError(
                     f"{topic} has {json_text(partition, number)}; write numbers such as {example}"
                 )

@@ -52,8 +52,11 @@ def carry_on(
     return Offsets(begins | begun, begun)
 
 
-def readable(spans: Sequence[Span], transport: Transport, losses: Losses) -> list[Span]:
-    """The parts of the spans that are still there. What a replay finds gone, or backward, is a loss."""
+def readable(
+    spans: Sequence[Span], ends: Mapping[Place, int], transport: Transport, losses: Losses
+) -> list[Span]:
+    """The parts of the spans that are still there. What a replay finds gone, or backward, is a loss. `ends` is how far
+    partitions are known to go; of a span that goes beyond it is asked."""
     counts = transport.topics() if spans else {}
     there = []
     for span in spans:
@@ -68,6 +71,7 @@ def readable(spans: Sequence[Span], transport: Transport, losses: Losses) -> lis
             )
         else:
             there.append(span)
+    there = _reached(there, ends, transport, losses)
     earliest = _asked(transport, [span.place for span in there])
     kept = []
     for span in there:
@@ -77,6 +81,25 @@ def readable(spans: Sequence[Span], transport: Transport, losses: Losses) -> lis
         if max(span.start, first) < span.end:
             kept.append(span._replace(start=max(span.start, first)))
     return kept
+
+
+def _reached(
+    spans: Sequence[Span], ends: Mapping[Place, int], transport: Transport, losses: Losses
+) -> list[Span]:
+    """Without those that end behind their partition, for these are offsets of a topic that is no more. What there is of the new
+    one is the next batch's, from its beginning."""
+    beyond = [span.place for span in spans if span.end > ends.get(span.place, 0)]
+    watermarks = transport.latest(beyond, committed=False) if beyond else {}
+    reached = []
+    for span in spans:
+        if span.end > watermarks.get(span.place, span.end):
+            losses.report(
+                f"{_name(span.place)} ends at {watermarks[span.place]}, and offsets [{span.start}, {span.end}) of it were to be "
+                "read: the topic was made again, or the checkpoint belongs to another one"
+            )
+        else:
+            reached.append(span)
+    return reached
 
 
 def _report_gone(

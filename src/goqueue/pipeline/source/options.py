@@ -133,7 +133,7 @@ def source_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         ),
         group_id=_group_id(found, subscription),
         pushes_filters=found[PUSHDOWN],
-        ignored=tuple(option.name for option in STREAM_ONLY if option in found and mode is Mode.BATCH),
+        ignored=_ignored(found, mode),
     )
 
 
@@ -155,7 +155,7 @@ def columns_of(found: Given) -> tuple[str, ...]:
         unknown = [name for name in asked if name.lower() not in by_lower]
         if unknown:
             raise OptionError(f"columns has {', '.join(unknown)}; there are {', '.join(ALL_COLUMNS)}")
-        names = tuple(by_lower[name.lower()] for name in asked)
+        names = tuple(dict.fromkeys(by_lower[name.lower()] for name in asked))
     if found[INCLUDE_HEADERS] and HEADERS_COLUMN not in names:
         names = (*names, HEADERS_COLUMN)
     return names
@@ -181,6 +181,12 @@ def _mode_problems(found: Given, mode: Mode) -> list[str]:
             "a batch cannot end at earliest, where it begins: give latest, offsets or a timestamp"
         )
     return problems
+
+
+def _ignored(found: Given, mode: Mode) -> tuple[str, ...]:
+    """Spark pushes nothing down into streams; what limits a stream, or shows its progress, means nothing to a batch."""
+    useless = STREAM_ONLY if mode is Mode.BATCH else (PUSHDOWN,)
+    return tuple(option.name for option in useless if option in found)
 
 
 def _has(bound: Bound, whole: Bound, number: int) -> bool:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
+from goqueue.pipeline.errors import OptionError
+from goqueue.pipeline.source.declared import TASKS_MAX
 from goqueue.pipeline.source.options import Sizes
 from goqueue.pipeline.span import Span
 
 TASK_RECORDS = 500_000  # about half a second of a core
-TASKS_MAX = 256  # by default: beyond it, tasks grow
+TASKS_USUAL_MAX = 256  # beyond it, tasks grow
 
 
 def plan(spans: Sequence[Span], sizes: Sizes) -> list[tuple[Span, ...]]:
@@ -27,10 +29,15 @@ def plan(spans: Sequence[Span], sizes: Sizes) -> list[tuple[Span, ...]]:
 
 
 def _task_count(total: int, sizes: Sizes) -> int:
-    tasks_max = max(sizes.tasks_max or TASKS_MAX, sizes.tasks_min)
+    tasks_max = max(sizes.tasks_max or TASKS_USUAL_MAX, sizes.tasks_min)
     count = min(max(_ceil(total, TASK_RECORDS), sizes.tasks_min), tasks_max)
     if sizes.records_max is not None:
         count = max(count, _ceil(total, sizes.records_max))
+        if count > TASKS_MAX:
+            raise OptionError(
+                f"maxRecordsPerPartition {sizes.records_max} cuts {total} offsets into {count} tasks; there are at most "
+                f"{TASKS_MAX}: raise it, or read less at a time"
+            )
     return min(count, total)
 
 

@@ -6,6 +6,7 @@ Everything that a restart needs is in the offsets (see `offsets.py`): what is ke
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +34,7 @@ from goqueue.pipeline.source.tasks import ReadTask, read_task
 from goqueue.pipeline.source.transports import Opener, open_transport
 from goqueue.pipeline.span import Place, Transport
 
+LOG = logging.getLogger("goqueue.pipeline.source")
 Clock = Callable[[], float]
 
 
@@ -94,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         spans = Offsets.of(end).spans_since(Offsets.of(start))
-        there = readable(spans, self._open(), self._losses)
+        there = readable(spans, self._latest, self._open(), self._losses)
         columns, access = self._options.columns, self._options.access
         return [ReadTask(task, columns, access) for task in plan(there, self._options.sizes)]
 
@@ -144,6 +146,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _open(self) -> Transport:
         if self._transport is None:
+            if self._options.ignored:
+                LOG.warning("a stream takes no notice of %s", ", ".join(self._options.ignored))
             self._transport = self._opener(self._options.access)
         return self._transport
 

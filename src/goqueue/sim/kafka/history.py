@@ -132,6 +132,63 @@ class Read:
     cuts: int
 
 
+class JointBatch(NamedTuple):
+    joint: str
+    batch: int
+
+
+class Row(NamedTuple):
+    """What has to be written for a batch, by whomever. Each task that tries writes it as a value of its own."""
+
+    of: JointBatch
+    number: int
+
+    def value(self, task: str) -> str:
+        return f"{self.of.joint}/{self.of.batch}/{self.number}#{task}"
+
+    @classmethod
+    def read(cls, value: str) -> Row | None:
+        """Of values that are rows of a joint."""
+        row, hash, _ = value.partition("#")
+        if not hash:
+            return None
+        joint, batch, number = row.split("/")
+        return cls(JointBatch(joint, int(batch)), int(number))
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """A task was told to write, or that its batch is committed."""
+
+    of: JointBatch
+    task: str
+    is_committed: bool
+    sent_s: float
+
+
+class Judged(Enum):
+    UNKNOWN = "not answered"
+    COMMITTED = "committed"
+    BEFORE = "committed before"
+    REFUSED = "refused"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """A driver asks for a batch to be committed as what these tasks wrote."""
+
+    of: JointBatch
+    winners: list[Txn]
+    asked_s: float
+    answered_s: float = NEVER
+    judged: Judged = Judged.UNKNOWN
+
+    @property
+    def is_heard(self) -> bool:
+        """The driver knows that the batch counts."""
+        return self.judged in (Judged.COMMITTED, Judged.BEFORE)
+
+
 @dataclass(slots=True)
 class FinalLog:
     """Everything one partition serves when all is over."""
@@ -153,6 +210,9 @@ class KafkaHistory:
     beats: list[Beat] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     processed: dict[str, set[str]] = field(default_factory=dict)  # by group
+    rows: dict[JointBatch, int] = field(default_factory=dict)  # how many each batch has
+    enrolments: list[Enrolment] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
     final: dict[Part, FinalLog] = field(default_factory=dict)
     cuts: int = 0
     violations: list[str] = field(default_factory=list)

@@ -3,8 +3,9 @@ killed, loses power or meets a failing disk and cables are cut; then it heals, e
 history is checked.
 
 Input goes to `in` by transactions only. A group transforms it to `out` exactly once, each step one transaction. `side`
-has plain and transactional records, which another group consumes at least once. Which protocol a group speaks, how many
-members it has and which style its transactions have is up to the seed.
+has plain and transactional records, which another group consumes at least once. `batches` is written by queries, each batch
+by many tasks with one verdict. Which protocol a group speaks, how many members it has and which style its transactions
+have is up to the seed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from goqueue.sim.kafka.checkers import KAFKA_CHECKERS
 from goqueue.sim.kafka.client import SimKafkaClient, requests
 from goqueue.sim.kafka.group_checkers import group_checkers
 from goqueue.sim.kafka.history import KafkaHistory, Part
+from goqueue.sim.kafka.joint_checkers import JOINT_CHECKERS
+from goqueue.sim.kafka.joint_driver import JointDriver
 from goqueue.sim.kafka.members import ClassicMember, ConsumerMember, Member
 from goqueue.sim.kafka.producers import IdempotentProducer, TransactionalProducer
 from goqueue.sim.kafka.readers import LiveReader, read_everything
@@ -29,12 +32,16 @@ from goqueue.sim.lives import Lives
 from goqueue.sim.loop import SimLoop, run
 from goqueue.sim.outcome import Outcome
 
-INPUT, OUTPUT, SIDE = "in", "out", "side"
+INPUT, OUTPUT, SIDE, BATCHES = "in", "out", "side", "batches"
 TRANSFORMERS, CONSUMERS = "transformers", "consumers"
 _FINISH_TIMEOUT_S = 240.0
 _LOOK_S = 0.5
-_CHECKS = KAFKA_CHECKERS + group_checkers(
-    transforming_source=INPUT, transforming_target=OUTPUT, consuming=CONSUMERS, consuming_source=SIDE
+_CHECKS = (
+    *KAFKA_CHECKERS,
+    *JOINT_CHECKERS,
+    *group_checkers(
+        transforming_source=INPUT, transforming_target=OUTPUT, consuming=CONSUMERS, consuming_source=SIDE
+    ),
 )
 
 
@@ -54,7 +61,12 @@ class _Run:
         self._world = World(loop, self._history, self._child())
         self._lives = Lives(loop, self._rng, self._history.violate, self._history.note_cut)
         self._client = self._world.client("supervisor")
-        self._partition_counts = {INPUT: self._rng.randint(1, 3), OUTPUT: 2, SIDE: self._rng.randint(1, 3)}
+        self._partition_counts = {
+            INPUT: self._rng.randint(1, 3),
+            OUTPUT: 2,
+            SIDE: self._rng.randint(1, 3),
+            BATCHES: 2,
+        }
 
     def _child(self) -> Random:
         return Random(self._rng.getrandbits(64))
@@ -111,10 +123,13 @@ class _Run:
                     world, name, f"t{number}", parts, is_new_style=is_new_style, is_rival=rival > 0
                 )
                 tasks.append(world.start(name, producer.run(rng.randint(6, 14))))
+        for name in [f"q{number}" for number in range(rng.randint(1, 2))]:
+            driver = JointDriver(world, name, self._parts(BATCHES))
+            tasks.append(world.start(name, driver.run(rng.randint(6, 12))))
         return tasks
 
     def _start_readers(self) -> list[asyncio.Task[None]]:
-        parts = self._parts(INPUT, OUTPUT, SIDE)
+        parts = self._parts(*self._partition_counts)
         return [
             self._world.start(name, LiveReader(self._world, name, parts, is_committed=is_committed).run())
             for name, is_committed in (("r-committed", True), ("r-all", False))
@@ -201,7 +216,7 @@ class _Run:
                 f"{_FINISH_TIMEOUT_S:g} s after the last fault: {await self._progress(producers)}"
             )
             return
-        await read_everything(self._world, self._parts(INPUT, OUTPUT, SIDE))
+        await read_everything(self._world, self._parts(*self._partition_counts))
         for checker in _CHECKS:
             checker.check(self._history)
         await self._lives.stop_soundly()

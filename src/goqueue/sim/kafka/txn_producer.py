@@ -12,12 +12,14 @@ from random import Random
 from typing import Any
 
 from goqueue.model.record import Producer
-from goqueue.sim.http import NoAnswer
+from goqueue.sim.kafka.asking import ask
 from goqueue.sim.kafka.batches import new_batch
 from goqueue.sim.kafka.client import requests
 from goqueue.sim.kafka.history import (
+    Enrolment,
     Epoch,
     EpochGiven,
+    JointBatch,
     KafkaHistory,
     OffsetCommit,
     Outcome,
@@ -27,7 +29,7 @@ from goqueue.sim.kafka.history import (
     now_ms,
     now_s,
 )
-from goqueue.sim.kafka.world import RETRIABLE, World, pause
+from goqueue.sim.kafka.world import World
 
 # Refusals that end a transaction: somebody else took over, or the broker has aborted it.
 _ENDING = frozenset({47, 48, 49, 90, 120})
@@ -55,6 +57,10 @@ class TxnProducer:
         self._txn_count = 0
 
     @property
+    def transactional_id(self) -> str:
+        return self._transactional_id
+
+    @property
     def timeout_s(self) -> float:
         return self._timeout_ms / 1_000
 
@@ -74,6 +80,27 @@ class TxnProducer:
             raise TxnOver
         self._become(Epoch(answer.producer_id, answer.producer_epoch))
         self._txn = None
+
+    async def enrol(self, of: JointBatch, member: str) -> Epoch | None:
+        """Become a member of a joint's batch, unless that is committed. Whoever has the same name in it is fenced."""
+        sent_s = now_s()
+        answer = await self._ask(
+            "enrol_in_joint",
+            0,
+            joint_id=of.joint,
+            batch_id=of.batch,
+            member=member,
+            timeout_ms=self._timeout_ms,
+        )
+        if answer.error_code:
+            self._history.violate(f"{self._name}: EnrolInJoint gave {answer.error_code}")
+            raise TxnOver
+        self._history.enrolments.append(Enrolment(of, self._name, answer.is_committed, sent_s))
+        if answer.is_committed:
+            return None
+        self._transactional_id = answer.transactional_id
+        self._become(Epoch(answer.producer_id, answer.producer_epoch))
+        return self._producer
 
     def begin(self) -> Txn:
         self._txn_count += 1
@@ -234,24 +261,4 @@ class TxnProducer:
             raise TxnOver(f"{what} gave {code}")
 
     async def _ask(self, api: str, version: int, /, **fields: Any) -> Any:
-        """Until there is an answer that says more than "try again"."""
-        while True:
-            try:
-                answer = await self._client.call(api, version, **fields)
-                if RETRIABLE.isdisjoint(_codes(answer)):
-                    return answer
-            except NoAnswer:
-                pass
-            await pause(self._rng)
-
-
-def _codes(answer: Any) -> set[int]:
-    """Every error code of an answer to one of this producer's requests."""
-    codes = {getattr(answer, "error_code", 0)}
-    for topic in getattr(answer, "responses", ()):
-        codes |= {one.error_code for one in topic.partition_responses}
-    for topic in getattr(answer, "results_by_topic_v3_and_below", ()):
-        codes |= {one.partition_error_code for one in topic.results_by_partition}
-    for topic in getattr(answer, "topics", ()):
-        codes |= {one.error_code for one in topic.partitions}
-    return codes
+        return await ask(self._client, self._rng, api, version, **fields)

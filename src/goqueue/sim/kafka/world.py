@@ -7,6 +7,7 @@ import contextvars
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from random import Random
+from typing import TypeVar
 
 from goqueue.sim.kafka.client import SimKafkaClient
 from goqueue.sim.kafka.history import KafkaHistory
@@ -15,6 +16,8 @@ from goqueue.sim.loop import SimLoop
 
 # Answers after which a client tries the same thing again: the broker is busy, starting, stopping or short of disk.
 RETRIABLE = frozenset({7, 8, 14, 15, 16, 51, 56})
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -37,11 +40,12 @@ class World:
         self.clients.append(made)
         return made
 
-    def start(self, name: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run a client on a host of its own, so that its cable can be cut alone."""
+    def start(self, name: str, work: Coroutine[None, None, R]) -> asyncio.Task[R]:
+        """Run a client on the host of this name, whose cable can be cut alone."""
         context = contextvars.copy_context()
         context.run(current_life.set, Life(name))
-        self.hosts.append(name)
+        if name not in self.hosts:
+            self.hosts.append(name)
         return self.loop.create_task(work, context=context)
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.support.txns import ORDERS, PAYMENTS, Coordinator
 
 from goqueue.core.txn.config import DAY_MS, TxnConfig
-from goqueue.core.txn.events import TxnState
+from goqueue.core.txn.events import TopicPartition, TxnState
 from goqueue.core.txn.shard import TICK_COUNT_MAX
 from goqueue.core.txn.transitions import EPOCH_MAX
 from goqueue.model.errors import (
@@ -140,3 +140,19 @@ def test_many_deadlines_at_once_are_met_in_turns() -> None:
     coordinator.tick()
     assert len(coordinator.pending) == TICK_COUNT_MAX + 20
     assert coordinator.shard.next_tick_ms() is None
+
+
+def test_a_tick_fits_one_batch_of_the_log_however_large_the_transactions_are() -> None:
+    coordinator = Coordinator()
+    parts = [TopicPartition(f"{at}".rjust(249, "t"), 0) for at in range(700)]
+    for at in range(100):
+        coordinator.begun(*parts, id=f"app{at}")
+    coordinator.now_ms += 60_000
+    ticks = 0
+    while coordinator.shard.next_tick_ms() == coordinator.now_ms:
+        before = len(coordinator.log)
+        coordinator.tick()
+        assert 0 < sum(len(key) + len(value or b"") for key, value in coordinator.log[before:]) < 16 * 2**20
+        ticks += 1
+    assert len(coordinator.pending) == 100
+    assert ticks > 1

@@ -9,6 +9,7 @@ from goqueue.core.txn import members
 from goqueue.core.txn.config import TxnConfig
 from goqueue.core.txn.events import TopicPartition, TxnState
 from goqueue.core.txn.joint import AlreadyCommitted, Enrolled
+from goqueue.core.txn.refusals import BATCH_ID_MAX
 from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidTransactionTimeout, LimitExceeded
 
 
@@ -94,6 +95,20 @@ def test_a_joint_is_forgotten_when_it_has_committed_nothing_for_long() -> None:
     assert coordinator.commit_joint(batch=5) is True
     coordinator.tick(1)
     assert isinstance(coordinator.enrol(batch=0), Enrolled)
+
+
+def test_a_joint_that_has_committed_the_last_batch_there_can_be_is_forgotten_sooner() -> None:
+    """Who writes once would leave a joint for months."""
+    coordinator = Coordinator(TxnConfig(joint_expiration_ms=1_000, member_timeout_ms_max=500))
+    coordinator.commit_joint(joint="once", batch=BATCH_ID_MAX)
+    coordinator.commit_joint(joint="often", batch=BATCH_ID_MAX - 1)
+    coordinator.crash()
+    coordinator.tick(499)
+    assert coordinator.enrol(joint="once", batch=BATCH_ID_MAX, timeout_ms=1) == AlreadyCommitted()
+    assert coordinator.shard.joints.known_count == 2
+    coordinator.tick(1)
+    assert coordinator.shard.joints.known_count == 1
+    assert coordinator.commit_joint(joint="often", batch=BATCH_ID_MAX - 1) is True
 
 
 def test_a_tick_ends_many_and_says_when_there_are_more() -> None:

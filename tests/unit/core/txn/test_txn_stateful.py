@@ -18,11 +18,9 @@ from goqueue.core.txn.events import (
     ProducerEpoch,
     TopicPartition,
     TransactionSaved,
-    TxnCodec,
     TxnState,
 )
 from goqueue.core.txn.outcome import MarkerWork
-from goqueue.core.txn.shard import TxnShard
 from goqueue.model.errors import GoQueueError
 
 CONFIG = TxnConfig(id_expiration_ms=500, timeout_ms_max=200)
@@ -201,13 +199,7 @@ class Transactions(RuleBasedStateMachine):
 
     @invariant()
     def replayed_state_is_live_state(self) -> None:
-        again = TxnShard(CONFIG)
-        for key, value in dict(self.coordinator.log).items():
-            again.apply(TxnCodec().decode(key, value))
-        live = self.coordinator.shard
-        assert again.transactions() == live.transactions()
-        assert again.next_tick_ms() == live.next_tick_ms()
-        assert again.resume() == live.resume()
+        self.coordinator.check_replay()
 
     @invariant()
     def each_transaction_has_one_verdict_for_all_its_participants(self) -> None:

@@ -7,77 +7,22 @@ import logging
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.support.sink_cluster import FakeCluster
+from tests.support.sink_tasks import RUN, Task, finish, frame, options_of, stream_task, values, write
 
 from goqueue.model.dead_letter_headers import ERROR, GROUP, MISSING, PARTITION, REASON, TOPIC
 from goqueue.pipeline.errors import BadRow, PipelineError
 from goqueue.pipeline.sink.identity import (
-    BATCH_ID,
-    QUERY_ID,
-    TaskIdentity,
-    batch_of_stream,
     batch_of_write,
     identify,
 )
-from goqueue.pipeline.sink.job import abort, commit, write_task
+from goqueue.pipeline.sink.job import abort, write_task
 from goqueue.pipeline.sink.messages import TaskWritten, those_of
-from goqueue.pipeline.sink.options import SinkOptions, sink_options
+from goqueue.pipeline.sink.options import sink_options
 from goqueue.pipeline.sink.ports import Batch
-
-RUN = "run-1"
-
-
-class Task:
-    """As Spark describes a task to itself."""
-
-    def __init__(
-        self, partition: int = 0, attempt: int = 0, query: str | None = "q", batch: int | None = 3
-    ) -> None:
-        self.partition = partition
-        self.attempt = attempt
-        self.properties = {QUERY_ID: query, BATCH_ID: None if batch is None else str(batch)}
-
-    def partitionId(self) -> int:
-        return self.partition
-
-    def taskAttemptId(self) -> int:
-        return self.attempt
-
-    def getLocalProperty(self, key: str) -> str | None:
-        return self.properties[key]
-
-
-def options_of(**options: str) -> SinkOptions:
-    return sink_options({"bootstrap.servers": "localhost:1", "topic": "t", **options})
-
-
-def stream_task(partition: int = 0, attempt: int = 0, *, batch: int = 3, run: str = RUN) -> TaskIdentity:
-    task = Task(partition, attempt, batch=batch)
-    return identify(task, batch_of_stream(task), run)
-
-
-def frame(*values: bytes | None, **columns: list[Any]) -> pa.RecordBatch:  # Any: as Arrow takes them
-    return pa.record_batch({"value": pa.array(values, pa.binary()), **columns})
-
-
-def write(
-    cluster: FakeCluster, identity: TaskIdentity, *frames: pa.RecordBatch, options: SinkOptions | None = None
-) -> TaskWritten:
-    names = frames[0].schema.names if frames else ["value"]
-    return write_task(lambda: cluster, options or options_of(), names, identity, iter(frames))
-
-
-def values(cluster: FakeCluster, topic: str = "t") -> list[bytes | None]:
-    return [record.value for _, record in cluster.visible(topic)]
-
-
-def finish(cluster: FakeCluster, *messages: TaskWritten, options: SinkOptions | None = None) -> None:
-    commit(lambda: cluster, options or options_of(), messages[0].batch, messages)
-
 
 # ---------------------------------------------------------------- exactly once
 
@@ -115,6 +60,37 @@ def test_replay_of_a_committed_batch_reads_and_writes_nothing() -> None:
     assert taken == [0]
     finish(cluster, again)
     assert values(cluster) == [b"1"]
+
+
+def test_replay_of_a_batch_that_later_ones_follow_is_refused_for_its_rows_may_be_others() -> None:
+    cluster = FakeCluster({"t": 1})
+    for batch in (3, 4, 5):
+        finish(cluster, write(cluster, stream_task(batch=batch), frame(b"%d" % batch)), is_stream=True)
+    for batch in (3, 4):
+        again = write(cluster, stream_task(attempt=9, batch=batch), frame(b"other rows"))
+        with pytest.raises(
+            PipelineError, match=f"micro-batch {batch} of spark-stream-q was .* checkpointLocation"
+        ):
+            finish(cluster, again, is_stream=True)
+    finish(cluster, write(cluster, stream_task(attempt=9, batch=5), frame(b"5")), is_stream=True)
+    assert values(cluster) == [b"3", b"4", b"5"]
+
+
+def test_commit_whose_answer_was_lost_is_reported_and_one_that_wrote_nothing_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, path = FakeCluster({"t": 1}), tmp_path / "report.json"
+    options = options_of(txnAppId="app", txnVersion="5", reportPath=str(path))
+    task = identify(Task(), batch_of_write(options, RUN), RUN)
+    message = write(cluster, task, frame(b"1"), options=options)
+    cluster.commit(message.batch, [message.member] if message.member else [])
+    finish(cluster, message, options=options)
+    assert json.loads(path.read_text())["rows"] == {"t": 1}
+    assert not caplog.messages
+    path.unlink()
+    finish(cluster, write(cluster, task, frame(b"1"), options=options), options=options)
+    assert not path.exists()
+    assert caplog.messages == [f"nothing written, committed before joint={task.whole.joint_id} batch=5"]
 
 
 def test_commit_may_come_again() -> None:
@@ -233,22 +209,6 @@ def test_fewer_acks_go_without_a_producer() -> None:
     assert cluster.producer_count == 1
 
 
-# ---------------------------------------------------------------- who writes
-
-
-def test_batch_write_has_a_name_of_its_own_or_the_one_it_is_given() -> None:
-    assert batch_of_write(options_of(), "x") == Batch("spark-batch-x", 0)
-    named = options_of(txnAppId="app", txnVersion="5")
-    assert batch_of_write(named, "x") == Batch("spark-app-app", 5)
-
-
-def test_stream_without_identity_says_what_to_do_instead() -> None:
-    with pytest.raises(PipelineError, match="foreachBatch with txnAppId"):
-        batch_of_stream(Task(query=None))
-    with pytest.raises(PipelineError, match="foreachBatch with txnAppId"):
-        batch_of_stream(Task(batch=None))
-
-
 # ---------------------------------------------------------------- rows and batches
 
 
@@ -327,13 +287,53 @@ def test_bad_row_fails_the_write_and_is_named() -> None:
     assert not cluster.sent
 
 
+NO_TEXT = pa.array([b"\xff", b"t"]).view(pa.string())  # as Spark casts bytes
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        (
+            {"timestamp": pa.array([4 * 10**17, None], pa.timestamp("us", tz="UTC"))},
+            "timestamp 400000000000000000 microseconds from 1970",
+        ),
+        (
+            {"deliver_at": pa.array([-(10**18), None], pa.timestamp("us", tz="UTC"))},
+            "deliver_at -1000000000000000000 microseconds from 1970",
+        ),
+        ({"topic": NO_TEXT}, "topic '\ufffd' does not exist"),
+        (
+            {
+                "headers": pa.ListArray.from_arrays(
+                    pa.array([0, 1, 2], pa.int32()),
+                    pa.StructArray.from_arrays([NO_TEXT, pa.array([b"1", b"2"])], names=["key", "value"]),
+                )
+            },
+            "a header's name is not UTF-8",
+        ),
+    ],
+)
+def test_value_that_python_has_no_type_for_is_a_bad_row_as_any(
+    columns: dict[str, pa.Array], problem: str
+) -> None:
+    given = {"bootstrap.servers": "localhost:1"} | ({} if "topic" in columns else {"topic": "t"})
+    rows = frame(b"bad", b"good", **columns)
+    with pytest.raises(BadRow, match=problem):
+        write(FakeCluster({"t": 1}), stream_task(), rows, options=sink_options(given))
+    given |= {"badRows": "dead_letter", "deadLetterTopic": "d"}
+    cluster = FakeCluster({"t": 1})
+    finish(cluster, write(cluster, stream_task(), rows, options=sink_options(given)))
+    assert (values(cluster), values(cluster, "d")) == ([b"good"], [b"bad"])
+
+
 def test_bad_rows_are_left_out_and_counted(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     cluster, options = FakeCluster({"t": 2}, SMALL), options_of(badRows="skip", reportPath=str(report))
     message = write(cluster, stream_task(), mixed(), options=options)
     with caplog.at_level(logging.WARNING):
         finish(cluster, message, options=options)
-        finish(cluster, message, options=options)
+        again = write(cluster, stream_task(attempt=9), mixed(), options=options)
+        finish(cluster, again, options=options, is_stream=True)
     assert values(cluster) == [b"good", None]
     counts = {"partition out of range": 1, "priority out of range": 1, "too large": 1}
     assert message.bad_rows == counts
@@ -349,6 +349,15 @@ def test_bad_rows_are_left_out_and_counted(caplog: pytest.LogCaptureFixture, tmp
         "bad_rows": counts,
     }
     assert list(tmp_path.iterdir()) == [report]
+
+
+def test_report_that_cannot_be_saved_does_not_fail_what_is_committed(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    cluster, options = FakeCluster({"t": 1}), options_of(reportPath=str(tmp_path / "nowhere" / "report.json"))
+    finish(cluster, write(cluster, stream_task(), frame(b"1"), options=options), options=options)
+    assert values(cluster) == [b"1"]
+    assert "nowhere/report.json" in caplog.text
 
 
 def test_bad_rows_become_dead_letters_in_the_same_transaction() -> None:

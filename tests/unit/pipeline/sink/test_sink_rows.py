@@ -34,7 +34,7 @@ def test_all_columns_are_taken_in_any_order_and_case() -> None:
         ([("value", "int")], "'value' is of type int; it must be binary or string"),
         ([("value", "string"), ("Value", "string")], "'value' more than once"),
         ([("value", "string"), ("priority", "string")], "'priority' is of type string"),
-        ([("value", "string"), ("headers", "map<string,string>")], "'headers' is of type map"),
+        ([("value", "string"), ("headers", "map<string,int>")], "'headers' is of type map<string,int>"),
         ([("value", "string"), ("deliver_at", "timestamp_ntz")], "must be timestamp: cast it"),
     ],
 )
@@ -54,6 +54,20 @@ def test_batches_are_joined_in_the_types_that_are_written() -> None:
     batch = joined(parts, ("key", "value"))
     assert batch.to_pydict() == {"key": [b"a", None, b"b"], "value": [b"1", b"2", b"3"]}
     assert batch.schema.types == [pa.binary(), pa.binary()]
+
+
+@pytest.mark.parametrize("kind", ["binary", "string"])
+def test_headers_may_be_a_map(kind: str) -> None:
+    columns = [("value", "string"), ("headers", f"map<string,{kind}>")]
+    names = check_columns(columns, has_topic_option=True)
+    values = pa.binary() if kind == "binary" else pa.string()
+    maps = pa.array([[("a", "1"), ("b", None)], None, []], pa.map_(pa.string(), values))
+    batch = joined([pa.record_batch({"value": ["1", "2", "3"], "headers": maps})], names)
+    assert batch.column(1).to_pylist() == [
+        [{"key": "a", "value": b"1"}, {"key": "b", "value": None}],
+        None,
+        [],
+    ]
 
 
 def test_column_of_nulls_counts_as_none() -> None:

@@ -71,7 +71,9 @@ def test_unknown_option_is_refused_with_the_nearest_names() -> None:
         == "there is no option startingOffset; did you mean startingOffsets or startingOffsetsByTimestamp or endingOffsets?"
     )
     assert "did you mean maxOffsetsPerTrigger" in refusal({**NEEDED, "kafka.maxOffsetPerTriger": "1"})
-    assert "there are assign, bootstrap.servers, columns" in refusal({**NEEDED, "zzz": "1"})
+    assert "zzz; there are assign, bootstrap.servers, columns" in refusal({**NEEDED, "zzz": "1"})
+    for name in ("kafka.max.poll.records", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries"):
+        assert f"there is no option {name}; what only Kafka's clients have" in refusal({**NEEDED, name: "1"})
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -108,6 +110,7 @@ def test_all_problems_are_reported_at_once() -> None:
         ({"startingOffsets": '{"orders": {"0": -3}}'}, 'orders has "0": -3'),
         ({"startingOffsets": '{"orders": {"0": true}}'}, 'orders has "0": True'),
         ({"startingOffsets": "{}"}, "it names no partition"),
+        ({"startingOffsetsByTimestamp": '{"orders": {"0": 9223372036854775808}}'}, "orders has"),
         ({"startingOffsets": "[]"}, "write a JSON object"),
         ({"startingTimestamp": "-1"}, "a whole number of at least 0"),
         ({"startingOffsetsByTimestamp": '{"orders": {"0": -1}}'}, 'orders has "0": -1'),

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from goqueue.pipeline.errors import OptionError
 from goqueue.pipeline.source.limits import share_bytes, share_offsets, waiting_count
 from goqueue.pipeline.source.options import Sizes
-from goqueue.pipeline.source.planning import TASK_RECORDS, TASKS_MAX, plan
+from goqueue.pipeline.source.planning import TASK_RECORDS, TASKS_USUAL_MAX, plan
 from goqueue.pipeline.span import Place, Span
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 2_000)), max_size=12).map(
@@ -47,10 +49,14 @@ def test_little_is_one_task_and_much_is_few() -> None:
     assert plan(small, Sizes()) == [tuple(small)]
     assert len(plan([Span("t", 0, 0, 4 * TASK_RECORDS)], Sizes())) == 4
     huge = [Span("t", 0, 0, 10_000 * TASK_RECORDS)]
-    assert len(plan(huge, Sizes())) == TASKS_MAX
+    assert len(plan(huge, Sizes())) == TASKS_USUAL_MAX
     assert len(plan(huge, Sizes(tasks_min=1_000))) == 1_000
     assert len(plan(huge, Sizes(tasks_max=7))) == 7
     assert plan([], Sizes(tasks_min=9)) == []
+    with pytest.raises(
+        OptionError, match="maxRecordsPerPartition 9 cuts 5000000000 offsets into 555555556 tasks"
+    ):
+        plan(huge, Sizes(records_max=9))
 
 
 PLACES = [Place("t", partition) for partition in range(6)]

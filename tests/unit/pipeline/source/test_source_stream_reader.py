@@ -225,6 +225,15 @@ def test_available_now_ends_where_it_was_when_it_began(topics: TopicsInMemory) -
     assert query.reader.reportLatestOffset() == {"a": {"0": 10, "1": 5}}
 
 
+def test_stream_says_that_nothing_is_pushed_down(
+    topics: TopicsInMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(topics, pushdown="true")
+    query.trigger()
+    query.trigger()
+    assert caplog.messages == ["a stream takes no notice of pushdown"]
+
+
 def test_latest_is_reported_for_lag(topics: TopicsInMemory) -> None:
     query = Query(topics, startingOffsets="earliest", maxOffsetsPerTrigger="1")
     assert query.reader.reportLatestOffset() is None
@@ -255,6 +264,22 @@ def test_topic_made_again_fails_the_query_or_is_read_from_its_beginning(topics: 
     query = Query(topics, log, failOnDataLoss="false")
     assert query.trigger()
     assert query.spans() == [Span("a", 0, 0, 10)]
+
+
+def test_replay_of_a_batch_of_a_topic_that_was_made_again_fails_or_is_passed_over(
+    topics: TopicsInMemory,
+) -> None:
+    log: list[Json] = []
+    assert Query(topics, log, startingOffsets="earliest").trigger()
+    topics.forget("a")
+    topics.counts["a"] = 2
+    topics.add("a", 0, 3)
+    with pytest.raises(DataLoss, match=r"a-0 ends at 3, and offsets \[0, 10\) of it were to be read"):
+        Query(topics, log).spans()
+    query = Query(topics, log, failOnDataLoss="false")
+    assert query.spans() == []
+    assert query.trigger()
+    assert query.spans() == [Span("a", 0, 0, 3)]
 
 
 def test_end_behind_the_last_stable_offset_is_waited_for_and_no_loss(topics: TopicsInMemory) -> None:
