@@ -14,6 +14,7 @@ from goqueue.client.rest import RestClient
 from goqueue.pipeline.errors import DataLoss, OptionError, PipelineError
 from goqueue.pipeline.jobs import archive, archive_stream
 from goqueue.pipeline.jobs.archive import ArchiveRequest
+from goqueue.pipeline.lake.manifest import Gap, Table
 from goqueue.pipeline.lake.reading import read_lake
 from goqueue.pipeline.origin import Origin
 
@@ -89,11 +90,11 @@ def test_small_files_are_merged_and_nothing_changes_for_readers(
 ) -> None:
     _create(shared_broker, topic)
     request = ArchiveRequest(Origin(shared_broker.kafka), [topic], str(tmp_path), merge_at=3)
-    for run in range(3):
-        _produce(shared_broker, topic, 8 * run, 8)
+    for run in range(4):
+        _produce(shared_broker, topic, 6 * run, 6)
         report = archive.run(spark, request)
-    assert report.counts["merged_files"] == 3
-    assert len(list((tmp_path / topic / "date=2024-10-04").glob("*.parquet"))) == 1
+        assert report.counts["merged_files"] == (3 if run == 3 else 0)  # those of earlier runs
+    assert len(list((tmp_path / topic / "date=2024-10-04").glob("*.parquet"))) == 2
     assert _values(spark, tmp_path, topic) == list(range(24))
 
 
@@ -114,6 +115,22 @@ def test_records_that_are_gone_stop_the_archive_or_leave_a_note(
     report = archive.run(spark, ArchiveRequest(origin, [topic], str(tmp_path), fails_on_loss=False))
     assert report.notes == [f"{topic}/0: offsets 10 to 14 were gone before they were archived"]
     assert _values(spark, tmp_path, topic) == [*range(10), *range(15, 20)]
+
+
+def test_loss_of_all_that_was_new_is_noted_once(
+    spark: SparkSession, shared_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    _create(shared_broker, topic, partitions=1)
+    request = ArchiveRequest(Origin(shared_broker.kafka), [topic], str(tmp_path), fails_on_loss=False)
+    _produce(shared_broker, topic, 0, 5, partitions=1)
+    archive.run(spark, request)
+    _produce(shared_broker, topic, 5, 5, partitions=1)
+    admin = confluent.admin.AdminClient({"bootstrap.servers": shared_broker.kafka})
+    for future in admin.delete_records([confluent.TopicPartition(topic, 0, 10)]).values():
+        future.result(30)
+    notes = [archive.run(spark, request).notes for _ in range(2)]
+    assert notes == [[f"{topic}/0: offsets 5 to 9 were gone before they were archived"], []]
+    assert Table(str(tmp_path), topic).open().gaps == (Gap(0, 5, 10),)
 
 
 def test_topic_made_anew_is_not_appended_to_the_archive_of_the_old_one(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from tests.support.backups import Held, ends_of, held_by, here
 from tests.support.broker import Broker, Process
@@ -17,6 +18,7 @@ from tests.support.rest_queue import Worker, call, create, publish
 
 from goqueue.client.kafka import KafkaCluster
 from goqueue.pipeline.backup.manifest import PIECES, Backups
+from goqueue.pipeline.errors import OptionError
 from goqueue.pipeline.jobs import backup, restore
 from goqueue.pipeline.jobs.backup import BackupRequest, back_up, verify
 from goqueue.pipeline.jobs.restore import RestoreRequest
@@ -133,6 +135,9 @@ def test_a_time_brings_back_topics_records_and_offsets_of_that_time(tmp_path: Pa
     back_up(here, BackupRequest(str(tmp_path / "data"), place))
     report = restore.restore(here, RestoreRequest(place, str(tmp_path / "again"), until_ms=until_ms))
     assert report.counts["offsets_cut"] > 0
+    with pytest.raises(OptionError, match=r"all of backup 1 is newer than 1970-01-21T.*; it was taken at 20"):
+        restore.restore(here, RestoreRequest(place, str(tmp_path / "never"), until_ms=until_ms // 1_000))
+    assert not (tmp_path / "never" / "logs").exists()
     with Broker(tmp_path / "again") as broker:
         found = held_by(broker, GROUPS)
         assert set(found.settings) == {"orders", "tasks"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,8 @@ def test_reshard_copies_each_record_once_however_often_it_runs(
     with RestClient(shared_broker.url) as client:
         made = client.topic(f"{orders}-7")
         assert (made.partitions, made.overrides["retention.ms"]) == (7, "-1")
+    other = replace(request, to=f"{orders}-3", partitions=3, step_records=1_000)  # with the same checkpoint
+    assert reshard.run(spark, other).counts["records"] == COUNT + 50
 
 
 def test_request_that_makes_no_sense_is_refused(
@@ -139,6 +142,8 @@ def test_request_that_makes_no_sense_is_refused(
     origin = Origin(shared_broker.kafka)
     with pytest.raises(OptionError, match="nothing in it"):
         ReplayRequest(origin, origin, orders, "x", time_min_ms=5, time_max_ms=5)
+    with pytest.raises(OptionError, match="the topic to write is 'x'"):
+        ReplayRequest(origin, origin, orders, "x", sink_options={"Topic": "y"})
     with pytest.raises(OptionError, match="offsets bound a topic"):
         ReplayRequest(origin, origin, orders, "x", lake="lake", bounds={"startingOffsets": "earliest"})
     with pytest.raises(OptionError, match=r"where is 'price > 3', which Spark refuses: .*price"):

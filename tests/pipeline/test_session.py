@@ -71,6 +71,8 @@ def test_session_has_one_place_to_run() -> None:
         SessionOptions(master="local[2]", remote="sc://host")
     with pytest.raises(PipelineError, match="sc://HOST:PORT"):
         SessionOptions(remote="spark://host:7077")
+    with pytest.raises(PipelineError, match=r"master is 'sprak://host'; it can be local\[\*\],"):
+        SessionOptions(master="sprak://host")
 
 
 def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from goqueue.pipeline.columns import ALL_COLUMNS, arrow_schema
 from goqueue.pipeline.errors import PipelineError
+from goqueue.pipeline.lake import row_groups
 from goqueue.pipeline.lake.manifest import KEPT_COUNT, LakeFile, Manifest, Table
 from goqueue.pipeline.lake.merging import merge_files, merge_plan
 from goqueue.pipeline.lake.store import Store
@@ -86,6 +88,24 @@ def test_files_of_more_dates_than_may_be_open_are_closed_and_begun_again(tmp_pat
     assert len({one.file.name for one in staged}) == len(staged) == 2 * len(days)
 
 
+def test_file_that_is_large_enough_is_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_groups, "ROW_GROUP_ROWS", 2)
+    table = Table(str(tmp_path), "orders")
+    writer = LakeWriter(
+        table.store, "run", "0", SCHEMA, compression="none", target_bytes=100
+    )  # more than the magic number
+    writer.write([_rows(0, [0, 0]), _rows(2, [0]), _rows(3, [0]), _rows(4, [0])])
+    staged = [one.file for one in writer.finish()]
+    assert [(one.first_offsets[0], one.last_offsets[0], one.rows) for one in staged] == [
+        (0, 1, 2),
+        (2, 3, 2),
+        (4, 4, 1),
+    ]
+    assert len({one.name for one in staged}) == 3
+
+
 @pytest.mark.parametrize("day", [-(2**40), 2**40])
 def test_times_beyond_the_calendar_have_the_nearest_date(tmp_path: Path, day: int) -> None:
     day = max(-106_751_990, min(day, 106_751_990))  # what microseconds in 64 bits can hold
@@ -114,6 +134,77 @@ def test_of_two_that_commit_at_once_one_is_refused_and_changes_nothing(tmp_path:
     with pytest.raises(PipelineError, match="another archive of 'orders'"):
         other.commit(before, theirs)
     assert len(_visible(tmp_path)) == 1
+    assert not (tmp_path / "orders" / "_staging" / "b").exists()
+
+
+def test_commit_removes_what_killed_runs_have_staged_but_not_what_others_may_still_commit(
+    tmp_path: Path,
+) -> None:
+    table = Table(str(tmp_path), "orders")
+    before = table.open()
+    killed, mine = table.begin_run(before), table.begin_run(before)
+    _staged(table, killed, [_rows(0, [0])])
+    after = table.commit(before, _next(before, mine, _staged(table, mine, [_rows(0, [0])]), {0: 1}))
+    assert table.store.folders("_staging") == []
+    later = table.begin_run(after)
+    _staged(table, later, [_rows(1, [0])])
+    table.open()
+    assert table.store.folders("_staging") == [later]
+
+
+def _fail_staging(table: Table, run: str, before: Manifest) -> None:
+    with table.staging(run, before):
+        _staged(table, run, [_rows(0, [0])])
+        raise OSError("no space")
+
+
+def test_run_that_fails_because_another_was_faster_says_so(tmp_path: Path) -> None:
+    table = Table(str(tmp_path), "orders")
+    before = table.open()
+    run = table.begin_run(before)
+    table.commit(before, _next(before, "a", _staged(table, "a", [_rows(0, [0])]), {0: 1}))
+    with pytest.raises(PipelineError, match="another archive of 'orders' has committed"):
+        _fail_staging(table, run, before)
+
+
+def test_run_that_fails_leaves_no_staged_files(tmp_path: Path) -> None:
+    table = Table(str(tmp_path), "orders")
+    run = table.begin_run(table.open())
+    with pytest.raises(OSError, match="no space"):
+        _fail_staging(table, run, table.open())
+    assert table.store.folders("_staging") == []
+
+
+def test_reader_that_is_overtaken_by_a_merge_finds_the_merged_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, other = Table(str(tmp_path), "orders"), Table(str(tmp_path), "orders")
+    first = table.open()
+    first = table.commit(first, _next(first, "a", _staged(table, "a", [_rows(0, [0])]), {0: 1}))
+    (merged,) = _staged(table, "b", [_rows(0, [0])])
+    second = replace(_next(first, "b", [merged], {}), files=(merged.file,), removed=(first.files[0].name,))
+    load = Table._load
+
+    def overtaken(self: Table, number: int) -> Manifest:
+        found = load(self, number)
+        if number == 1:
+            table.commit(first, second)
+        return found
+
+    monkeypatch.setattr(Table, "_load", overtaken)
+    assert other.open().files == (merged.file,)
+
+
+def test_file_that_cannot_be_written_leaves_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        Store(str(tmp_path)).create("folder/name", b"content")
+    assert list((tmp_path / "folder").iterdir()) == []
 
 
 class _Crash(Exception):

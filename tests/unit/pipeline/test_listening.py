@@ -57,6 +57,13 @@ def test_progress_has_the_offsets_and_lag_of_our_sources_only() -> None:
     assert (progress.rows_in, progress.rows_out, progress.duration_ms) == (100, 12, 530)
 
 
+def test_of_two_sources_with_one_topic_the_one_behind_is_published() -> None:
+    ends = ({"orders": {"0": 7, "1": 1}}, {"orders": {"0": 3, "1": 2}})
+    sources = [{"endOffset": end, "latestOffset": {"orders": {"0": 9, "1": 2}}} for end in ends]
+    progress = read_progress(json.dumps({**EVENT, "sources": sources}))
+    assert progress.offsets == {("orders", 0): 3, ("orders", 1): 1}
+
+
 def test_rows_that_nobody_counts_are_not_known() -> None:
     assert read_progress(json.dumps({**EVENT, "observedMetrics": {}})).rows_out is None
 

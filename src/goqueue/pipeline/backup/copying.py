@@ -18,7 +18,7 @@ from goqueue.log.scan import EpochOf
 from goqueue.log.segment import Segment
 from goqueue.pipeline.backup.cut import CutPartition
 from goqueue.pipeline.backup.manifest import Backups, Piece, StoredFile, StoredPartition, StoredSegment
-from goqueue.pipeline.errors import DataLoss
+from goqueue.pipeline.errors import DataLoss, PipelineError
 from goqueue.pipeline.files.frames import sound_stretch
 from goqueue.pipeline.files.storage import Storage, content_of, open_storage
 from goqueue.pipeline.files.view import PartitionView, partition_folder, view_of
@@ -48,7 +48,7 @@ class Copied:
     new_bytes: int = 0
     read_bytes: int = 0
     damage: list[str] = field(default_factory=list)
-    failure: str = ""  # told rather than raised: Spark would try again, and find the same
+    failure: PipelineError | None = None  # told rather than raised: Spark would try again, and find the same
 
 
 def copy_segments(source: str, backups: Backups, task: CopyTask, *, keeps_damage: bool) -> Copied:
@@ -63,8 +63,11 @@ def copy_segments(source: str, backups: Backups, task: CopyTask, *, keeps_damage
     except (OSError, DataLoss) as error:
         if not _is_changed(storage, cut):
             copied.failure = (
-                str(error) if isinstance(error, DataLoss) else f"{folder} cannot be read: {error}"
+                error if isinstance(error, DataLoss) else DataLoss(f"{folder} cannot be read: {error}")
             )
+        return copied
+    except PipelineError as error:  # of the place that is written to
+        copied.failure = error
         return copied
     if not view.is_outdated_by(storage.list(folder) or ()):
         copied.entry = entry

@@ -49,13 +49,17 @@ class Cut:
     partitions: tuple[CutPartition, ...]
 
 
-def take_cut(
-    storage: Storage, *, now_ms: Callable[[], int], sleep: Callable[[float], None] = time.sleep
-) -> Cut:
+def check_source(storage: Storage) -> None:
     if storage.list(LOGS) is None:
         raise OptionError(
             f"{storage.locate(LOGS)} is not there: the path of a data folder or of a copy of one is wanted"
         )
+
+
+def take_cut(
+    storage: Storage, *, now_ms: Callable[[], int], sleep: Callable[[float], None] = time.sleep
+) -> Cut:
+    check_source(storage)
     for _ in range(_LISTING_COUNT_MAX):
         before = _folders(storage)
         taken_ms = now_ms()

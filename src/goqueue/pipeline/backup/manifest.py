@@ -7,7 +7,11 @@ nothing worse than a piece that no manifest names. To commit a backup is to crea
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +34,11 @@ class Piece(Struct, frozen=True):
     size: int
     digest: str = ""
     content: bytes = b""
+
+    @property
+    def name(self) -> str:
+        """Of its object, from the place on."""
+        return f"{PIECES}/{self.digest[:2]}/{self.digest}"
 
 
 class StoredFile(Struct, frozen=True):
@@ -112,7 +121,9 @@ class Backups:
         try:
             manifest = msgspec.json.decode(content, type=Manifest)
         except msgspec.DecodeError as error:
-            raise PipelineError(f"{where} is no manifest of a backup: {error}") from None
+            raise PipelineError(
+                f"{where} is no manifest of a backup: {error}; remove it to go on with the others"
+            ) from None
         if manifest.version != _VERSION:
             raise PipelineError(f"{where} has version {manifest.version}; this program reads {_VERSION}")
         if manifest.number != number:
@@ -134,8 +145,48 @@ class Backups:
             raise PipelineError(
                 f"another backup to {self.uri!r} has become number {manifest.number} meanwhile; run again"
             ) from None
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def remove(self, number: int) -> None:
+        self.store.remove([_name(number)])
+
+    @contextmanager
+    def held(self, *, alone: bool = False) -> Iterator[None]:
+        """While backups are taken or read, or one is alone with them to remove some. An object store and some shared disks
+        have no locks: there it is the user who must not do both at once."""
+        if not self.store.is_local:
+            yield
+            return
+        descriptor = os.open(self.store.path(""), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            doing = (
+                "a backup there is being taken or read" if alone else "old backups there are being removed"
+            )
+            raise PipelineError(f"{self.uri!r} is in use: {doing}; run again when that has ended") from None
+        except OSError:  # no locks there
+            pass
+        try:
+            yield
+        finally:
+            os.close(descriptor)
 
     # ---------------------------------------------------------------- pieces
+
+    def piece_sizes(self) -> dict[str, int]:
+        """Of all objects that are there, by name: pieces, and beginnings of some that were never finished."""
+        root = self.store.path("")
+        infos = self.store.filesystem.get_file_info(
+            fs.FileSelector(self.store.path(PIECES), allow_not_found=True, recursive=True)
+        )
+        return {
+            info.path.removeprefix(f"{root}/"): int(info.size)
+            for info in infos
+            if info.type is fs.FileType.File
+        }
 
     def put(self, content: bytes, *, distrusts: bool) -> tuple[Piece, int]:
         """The piece that holds these bytes, and how many of them were written. One that is there already is looked
@@ -146,19 +197,21 @@ class Backups:
         if self._size(piece) is not None:
             if self._size(piece) == piece.size and (not distrusts or self.problem(piece) is None):
                 return piece, 0
-            self.store.remove([_piece_name(piece)])
+            self.store.remove([piece.name])
         try:
-            self.store.create(_piece_name(piece), content)
+            self.store.create(piece.name, content)
         except FileExistsError:  # another task was first, with the same bytes
             return piece, 0
+        except OSError as error:
+            raise self._unwritable(error) from None
         return piece, piece.size
 
     def get(self, piece: Piece) -> bytes:
         """Checked. PipelineError where it is gone or not what it was."""
         if not piece.digest:
             return piece.content
-        content = self.store.read(_piece_name(piece))
-        where = self.store.path(_piece_name(piece))
+        content = self.store.read(piece.name)
+        where = self.store.path(piece.name)
         if content is None:
             raise PipelineError(f"{where} is missing")
         if len(content) != piece.size or hashlib.sha256(content).hexdigest() != piece.digest:
@@ -173,7 +226,10 @@ class Backups:
         return None
 
     def path(self, piece: Piece) -> str:
-        return self.store.path(_piece_name(piece))
+        return self.store.path(piece.name)
+
+    def _unwritable(self, error: OSError) -> PipelineError:
+        return PipelineError(f"the backup cannot be written to {self.uri!r}: {error}")
 
     def _size(self, piece: Piece) -> int | None:
         found = self.store.filesystem.get_file_info(self.path(piece))
@@ -182,7 +238,3 @@ class Backups:
 
 def _name(number: int) -> str:
     return f"{MANIFESTS}/{number:010d}.json"
-
-
-def _piece_name(piece: Piece) -> str:
-    return f"{PIECES}/{piece.digest[:2]}/{piece.digest}"

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from goqueue.model.duration import parse_duration_ms
+from goqueue.model.errors import InvalidName
+from goqueue.model.names import check_topic_name
 from goqueue.pipeline.declarative import spec
 from goqueue.pipeline.declarative.problems import PipelineFileError, Problem, near, shown
 from goqueue.pipeline.declarative.spec import (
@@ -136,7 +138,13 @@ def _topic_source(path: str, source: SourceSpec) -> Iterator[Problem]:
         yield Problem(f"{path}.schema", "it is for format json or avro, which is not given")
     if (source.format == "avro") != (source.avro_schema is not None):
         yield Problem(path, "format avro and avro_schema (a file with the writer's schema) go together")
+    if source.topic:
+        yield from _topic_name(f"{path}.topic", source.topic)
+    for index, topic in enumerate(source.topics[: spec.TOPICS_MAX]):
+        yield from _topic_name(f"{path}.topics[{index}]", topic)
     letters = source.dead_letters
+    if letters is not None and letters.topic is not None:
+        yield from _topic_name(f"{path}.bad_rows.topic", letters.topic)
     if letters is None:
         yield from _one_of(
             f"{path}.bad_rows", str(source.bad_rows), (*spec.BAD_ROWS, "a mapping with topic or path")
@@ -166,6 +174,8 @@ def _sink(path: str, sink: SinkSpec) -> Iterator[Problem]:
     ways = [name for name in ("topic", "path", "console") if getattr(sink, name)]
     if len(ways) != 1:
         yield Problem(path, f"{_given(ways)}; a sink has one of topic, path and console")
+    if sink.topic:
+        yield from _topic_name(f"{path}.topic", sink.topic)
     if sink.trigger is not None:
         yield from _trigger(f"{path}.trigger", sink.trigger)
     if sink.topic is None:
@@ -269,6 +279,13 @@ def _interval(path: str, text: str) -> Iterator[Problem]:
         interval_ms(text)
     except ValueError as error:
         yield Problem(path, f"it is {shown(text)}; {error}")
+
+
+def _topic_name(path: str, name: str) -> Iterator[Problem]:
+    try:
+        check_topic_name(name)
+    except InvalidName as error:
+        yield Problem(path, f"it is {shown(name)}; {error}")
 
 
 def _one_of(path: str, value: str, allowed: Iterable[str]) -> Iterator[Problem]:

@@ -3,15 +3,17 @@
 Each topic is a table of Parquet files by date (`goqueue.pipeline.lake`). Its manifest has the offsets that it goes up to,
 so records and progress are committed as one: whatever stops a run, the next one neither misses a record nor has it twice.
 A run takes a large topic in several steps, each committed, so that what is done stays done.
+
+Tasks are few and large: two for each that Spark runs at once, or as many as it takes that none has too much to do again. Each
+leaves at most one small file of a date, so a run of any size leaves few of them, and merges only those of runs before it:
+to write a topic's worth of files and merge them at once would cost as much again.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
@@ -21,21 +23,20 @@ from goqueue.pipeline.columns import ALL_COLUMNS, arrow_schema
 from goqueue.pipeline.errors import DataLoss, OptionError, PipelineError
 from goqueue.pipeline.jobs.report import Report
 from goqueue.pipeline.lake.manifest import Gap, LakeFile, Manifest, Table
-from goqueue.pipeline.lake.merging import FILES_MIN, TARGET_BYTES, merge_files, merge_plan
+from goqueue.pipeline.lake.merging import FILES_MIN, merge_files, merge_plan
 from goqueue.pipeline.lake.store import Store
-from goqueue.pipeline.lake.writing import LakeWriter, Staged
+from goqueue.pipeline.lake.writing import TARGET_BYTES, LakeWriter, Staged
 from goqueue.pipeline.origin import Origin
+from goqueue.pipeline.session.slots import task_slots
 from goqueue.pipeline.source.options import Access, Sizes
 from goqueue.pipeline.source.planning import plan
 from goqueue.pipeline.source.transports import open_transport
 from goqueue.pipeline.span import Place, Span, Transport
 from goqueue.pipeline.tasks import attempt_name, run_tasks
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "none")
 STEP_RECORDS = 50_000_000
+TASK_RECORDS_MAX = 10_000_000  # some ten seconds of a core
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ class ArchiveRequest:
             raise OptionError("step, target size and merge threshold of an archive must be positive")
         if not self.topics:
             raise OptionError("an archive needs at least one topic")
+        if not self.lake:
+            raise OptionError("an archive needs a lake: a folder or an object store; its name is empty")
 
 
 @dataclass(slots=True)
@@ -103,11 +106,16 @@ def _archive_topic(spark: SparkSession, request: ArchiveRequest, topic: str) -> 
     spans, gaps = _missing(manifest, topic, starts, ends, fails_on_loss=request.fails_on_loss)
     progress.gaps = gaps
     begun = {place.partition: start for place, start in starts.items()}
-    manifest = replace(manifest, ends=begun | manifest.ends, gaps=(*manifest.gaps, *gaps))
+    gone = {gap.partition: gap.end for gap in gaps}
+    known = replace(manifest, ends=begun | manifest.ends | gone, gaps=(*manifest.gaps, *gaps))
+    manifest = (
+        known if spans or not gaps else table.commit(manifest, replace(known, run="", staged={}, removed=()))
+    )
+    earlier = {file.name for file in manifest.files}
     for step in _steps(spans, request.step_records):
         manifest = _archive_step(spark, request, access, table, manifest, step, progress)
     if request.merge_at:
-        _merge(spark, request, table, manifest, progress)
+        _merge(spark, request, table, manifest, earlier, progress)
     return progress
 
 
@@ -162,14 +170,23 @@ def _archive_step(
     spans: tuple[Span, ...],
     progress: _Progress,
 ) -> Manifest:
-    run_id = uuid.uuid4().hex[:12]
-    tasks = plan(spans, Sizes())
-    store_uri, compression = table.store.uri, request.compression
+    run_id = table.begin_run(manifest)
+    tasks = plan(spans, Sizes(tasks_max=_task_count_max(spark, spans)))
+    store_uri, compression, target_bytes = table.store.uri, request.compression, request.target_bytes
 
     def work(task: tuple[Span, ...]) -> list[Staged]:
-        return archive_spans(access, task, store_uri, run_id, compression)
+        writer = LakeWriter(
+            Store(store_uri),
+            run_id,
+            attempt_name(),
+            arrow_schema(ALL_COLUMNS),
+            compression=compression,
+            target_bytes=target_bytes,
+        )
+        return archive_spans(access, task, writer)
 
-    staged = [one for files in _stage(spark, table, run_id, work, tasks) for one in files]
+    with table.staging(run_id, manifest):
+        staged = [one for files in run_tasks(spark, work, tasks) for one in files]
     after = replace(
         manifest,
         ends=manifest.ends | {span.partition: span.end for span in spans},
@@ -184,24 +201,15 @@ def _archive_step(
     return table.commit(manifest, after)
 
 
-def _stage(
-    spark: SparkSession, table: Table, run_id: str, work: Callable[[T], R], items: Sequence[T]
-) -> list[R]:
-    """What the tasks of a run give. A run that fails leaves no files behind."""
-    try:
-        return run_tasks(spark, work, items)
-    except BaseException:
-        table.discard(run_id)
-        raise
+def _task_count_max(spark: SparkSession, spans: Sequence[Span]) -> int:
+    """A multiple of what runs at once, so that all of it is busy to the end."""
+    slots = task_slots(spark)
+    least = -(-sum(span.size for span in spans) // TASK_RECORDS_MAX)
+    return max(2, -(-least // slots)) * slots
 
 
-def archive_spans(
-    access: Access, spans: Sequence[Span], store_uri: str, run_id: str, compression: str
-) -> list[Staged]:
+def archive_spans(access: Access, spans: Sequence[Span], writer: LakeWriter) -> list[Staged]:
     """In an executor: what these spans hold, as staged files."""
-    writer = LakeWriter(
-        Store(store_uri), run_id, attempt_name(), arrow_schema(ALL_COLUMNS), compression=compression
-    )
     with closing(open_transport(access)) as transport:
         for span in spans:
             chunks = transport.read(span, committed=access.committed)
@@ -210,18 +218,26 @@ def archive_spans(
 
 
 def _merge(
-    spark: SparkSession, request: ArchiveRequest, table: Table, manifest: Manifest, progress: _Progress
+    spark: SparkSession,
+    request: ArchiveRequest,
+    table: Table,
+    manifest: Manifest,
+    earlier: Collection[str],
+    progress: _Progress,
 ) -> None:
-    groups = merge_plan(manifest.files, target_bytes=request.target_bytes, files_min=request.merge_at)
+    """Of the files that earlier runs have left."""
+    candidates = [file for file in manifest.files if file.name in earlier]
+    groups = merge_plan(candidates, target_bytes=request.target_bytes, files_min=request.merge_at)
     if not groups:
         return
-    run_id = uuid.uuid4().hex[:12]
+    run_id = table.begin_run(manifest)
     store_uri, compression = table.store.uri, request.compression
 
     def work(files: tuple[LakeFile, ...]) -> Staged:
         return merge_files(Store(store_uri), run_id, attempt_name(), files, compression=compression)
 
-    staged = _stage(spark, table, run_id, work, groups)
+    with table.staging(run_id, manifest):
+        staged = run_tasks(spark, work, groups)
     gone = {file.name for group in groups for file in group}
     after = replace(
         manifest,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from goqueue.pipeline.errors import PipelineError
+from goqueue.pipeline.errors import OptionError, PipelineError
 from goqueue.pipeline.jobs.report import Report
 from goqueue.pipeline.lake.writing import DATE_COLUMN
 from goqueue.pipeline.origin import Origin
@@ -28,6 +28,12 @@ class StreamRequest:
     lake: str
     format: str
     fails_on_loss: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.lake or not self.topics:
+            raise OptionError(
+                f"lake is {self.lake!r} and topics are {list(self.topics)}; neither may be empty"
+            )
 
 
 def with_date(records: DataFrame) -> DataFrame:

@@ -17,11 +17,12 @@ from msgspec import structs
 from pyspark.sql import SparkSession
 
 from goqueue.pipeline.backup.copying import OFFSET_MAX, Copied, CopyTask, copy_segments
-from goqueue.pipeline.backup.cut import Cut, CutPartition, take_cut
+from goqueue.pipeline.backup.cut import Cut, CutPartition, check_source, take_cut
 from goqueue.pipeline.backup.manifest import Backups, Manifest, StoredPartition
+from goqueue.pipeline.backup.pruning import prune
 from goqueue.pipeline.backup.verifying import verify_partition
-from goqueue.pipeline.errors import DataLoss, OptionError, PipelineError
-from goqueue.pipeline.files.storage import open_storage
+from goqueue.pipeline.errors import OptionError, PipelineError
+from goqueue.pipeline.files.storage import Storage, open_storage
 from goqueue.pipeline.jobs.report import Report
 from goqueue.pipeline.span import Place
 from goqueue.pipeline.tasks import Runner, run_bundles, runner_on
@@ -45,6 +46,8 @@ class BackupRequest:
     now_ms: Callable[[], int] = _wall_ms
 
     def __post_init__(self) -> None:
+        if not self.path or not self.place:
+            raise OptionError("a backup needs the path of a data folder and a place to go to; one is empty")
         source, place = os.path.abspath(self.path), os.path.abspath(self.place)
         if "://" not in self.path + self.place and os.path.commonpath([source, place]) in (source, place):
             raise OptionError(f"a backup of {self.path!r} cannot be in it or around it: {self.place!r}")
@@ -70,8 +73,15 @@ def run(spark: SparkSession, request: BackupRequest) -> Report:
 def back_up(runner: Runner, request: BackupRequest) -> Report:
     backups = Backups(request.place)
     storage = open_storage(request.path)
+    check_source(storage)
+    backups.store.make_folder("")
+    with backups.held():
+        return _back_up(runner, request, backups, storage)
+
+
+def _back_up(runner: Runner, request: BackupRequest, backups: Backups, storage: Storage) -> Report:
     before = backups.newest()
-    progress = _Progress({one.place: one for one in before.partitions} if before else {})
+    progress = _Progress(_still_there(backups, before) if before else {})
     for _ in range(_CUT_COUNT_MAX):
         cut = take_cut(storage, now_ms=request.now_ms)
         entries = _copied(runner, request, cut, progress)
@@ -94,6 +104,22 @@ def back_up(runner: Runner, request: BackupRequest) -> Report:
     return _report(manifest, progress)
 
 
+def _still_there(backups: Backups, before: Manifest) -> dict[Place, StoredPartition]:
+    """What the last backup has, but for segments of which a piece was lost since: they are copied again."""
+    sizes = backups.piece_sizes()
+    return {
+        one.place: structs.replace(
+            one,
+            segments=tuple(
+                segment
+                for segment in one.segments
+                if all(sizes.get(piece.name) == piece.size for piece in segment.pieces if piece.digest)
+            ),
+        )
+        for one in before.partitions
+    }
+
+
 def _copied(
     runner: Runner, request: BackupRequest, cut: Cut, progress: _Progress
 ) -> tuple[StoredPartition, ...] | None:
@@ -105,8 +131,8 @@ def _copied(
     missing: set[Place] = set()
     sizes = [_bytes_of(task) for task in tasks]
     for task, found in zip(tasks, run_bundles(runner, work, tasks, sizes), strict=True):
-        if found.failure:
-            raise DataLoss(found.failure)
+        if found.failure is not None:
+            raise found.failure
         progress.new_bytes += found.new_bytes
         progress.read_bytes += found.read_bytes
         progress.damage += found.damage
@@ -186,6 +212,17 @@ def list_backups(place: str) -> Report:
     )
 
 
+def prune_backups(place: str, keep_count: int, *, is_dry: bool = False) -> Report:
+    """Needs no Spark."""
+    done = prune(Backups(place), keep_count=keep_count, is_dry=is_dry)
+    return Report(
+        "backup prune",
+        counts={"removed": len(done.numbers), "pieces": done.piece_count, "bytes": done.piece_bytes},
+        headings=("backup",),
+        rows=[(number,) for number in done.numbers],
+    )
+
+
 def run_verify(spark: SparkSession, place: str, number: int | None = None) -> Report:
     return verify(runner_on(spark), place, number)
 
@@ -198,7 +235,8 @@ def verify(runner: Runner, place: str, number: int | None = None) -> Report:
         raise PipelineError(f"there is no backup in {place!r}")
     items = [structs.replace(manifest, partitions=(one,)) for one in manifest.partitions]
     sizes = [one.size for one in manifest.partitions]
-    found = run_bundles(runner, partial(_verify, place), items, sizes)
+    with backups.held():
+        found = run_bundles(runner, partial(_verify, place), items, sizes)
     problems = [problem for one in found for problem in one]
     return Report(
         "backup verify",

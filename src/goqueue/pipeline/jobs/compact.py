@@ -117,7 +117,7 @@ def _planned(
 ) -> tuple[list[tuple[Place, TopicSettings]], list[int]]:
     """One item a partition, and how many bytes each has."""
     topics = _topics(storage)
-    wanted = request.topics or sorted(
+    wanted = list(dict.fromkeys(request.topics)) or sorted(
         name
         for name, topic in topics.items()
         if topic.settings.cleanup_policy.compacts and not name.startswith("__")

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from goqueue.pipeline.connection import CONNECTION_OPTIONS
 from goqueue.pipeline.errors import OptionError
 from goqueue.pipeline.jobs.report import Report
 from goqueue.pipeline.lake.reading import read_lake
+from goqueue.pipeline.options import PREFIXES
 from goqueue.pipeline.origin import Origin
-from goqueue.pipeline.spark_errors import SPARK_ERRORS, told
+from goqueue.pipeline.spark_errors import SPARK_ERRORS, quiet, told
 
 _COLUMNS = ("key", "value", "headers", "timestamp")
 _BOUNDS = ("startingOffsets", "endingOffsets")
@@ -42,6 +44,12 @@ class ReplayRequest:
         unknown = sorted(set(self.bounds) - set(_BOUNDS))
         if unknown:
             raise OptionError(f"{', '.join(unknown)} cannot bound a replay; {' and '.join(_BOUNDS)} can")
+        if "topic" in {name.lower() for name in self.sink_options}:
+            raise OptionError(f"the topic to write is {self.to!r}; no option of the sink may name another")
+        if self.lake is not None and self.origin.path is not None:
+            raise OptionError(
+                f"lake is {self.lake!r} and path is {self.origin.path!r}; records are read from one of them"
+            )
         if self.lake is not None and self.bounds:
             raise OptionError("an archive is bounded by time or by where; offsets bound a topic")
         if (
@@ -52,6 +60,19 @@ class ReplayRequest:
             raise OptionError(
                 f"a replay from {self.time_min_ms} to {self.time_max_ms} ms has nothing in it; the first must be less"
             )
+
+
+def to_write_to(origin: Origin, bootstrap: str | None = None) -> Origin:
+    """The broker that the records came from, or another; of the options of reading only those of the connection."""
+    names = {name.lower() for option in CONNECTION_OPTIONS for name in option.names}
+    options = {name: text for name, text in origin.options.items() if _bare(name) in names}
+    return Origin(bootstrap or origin.bootstrap, None, options if bootstrap is None else {})
+
+
+def _bare(name: str) -> str:
+    for prefix in PREFIXES:
+        name = name.lower().removeprefix(prefix)
+    return name
 
 
 def selected(
@@ -69,7 +90,8 @@ def selected(
     if where is None:
         return records
     try:
-        return records.where(where)
+        with quiet():
+            return records.where(where)
     except SPARK_ERRORS as error:
         raise OptionError(f"where is {where!r}, which Spark refuses: {told(error).sentence}") from None
 

@@ -21,7 +21,7 @@ PARTITIONS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ReshardRequest:
-    """`checkpoint` is a folder that knows how far it has come: one for each pair of topics."""
+    """`checkpoint` is a folder that knows how far each pair of topics has come."""
 
     origin: Origin
     topic: str
@@ -33,6 +33,8 @@ class ReshardRequest:
     def __post_init__(self) -> None:
         if not 1 <= self.partitions <= PARTITIONS_MAX:
             raise OptionError(f"a topic has 1 to {PARTITIONS_MAX} partitions, not {self.partitions}")
+        if not self.checkpoint:
+            raise OptionError("a reshard needs a folder for its checkpoint; its name is empty")
         if self.topic == self.to:
             raise OptionError(f"{self.topic!r} cannot be resharded into itself; name another topic")
 
@@ -52,7 +54,7 @@ def run(spark: SparkSession, request: ReshardRequest) -> Report:
         .writeStream.format(FORMAT)
         .options(**request.origin.place())
         .option("topic", request.to)
-        .option("checkpointLocation", request.checkpoint)
+        .option("checkpointLocation", f"{request.checkpoint.rstrip('/')}/{request.topic}/{request.to}")
         .trigger(availableNow=True)
         .start()
     )

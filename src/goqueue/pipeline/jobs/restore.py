@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import partial
 
@@ -54,6 +55,8 @@ def run(spark: SparkSession, request: RestoreRequest) -> Report:
 
 def check(request: RestoreRequest) -> None:
     """What is wrong with the place to restore to, before Spark is started for nothing."""
+    if not request.target:
+        raise OptionError("a restore needs the path of a folder; it is empty")
     if "://" in request.target:
         raise OptionError(f"{request.target!r} is no local folder: a broker can only be started on a disk")
     _refuse_full(request.target)
@@ -61,14 +64,16 @@ def check(request: RestoreRequest) -> None:
 
 def restore(runner: Runner, request: RestoreRequest) -> Report:
     check(request)
-    manifest = _chosen(Backups(request.place), request)
+    backups = Backups(request.place)
+    manifest = _chosen(backups, request)
     wanted = _wanted(manifest, request.topics)
-    with _empty_folder(request.target):
+    with backups.held(), _empty_folder(request.target):
         staging = os.path.join(request.target, RESTORING)
         disk = OsDisk(request.target)
         disk.remove_tree(RESTORING)
         work = partial(_restore, request.place, staging, request.until_ms)
         restored = _whole(run_bundles(runner, work, wanted, [one.size for one in wanted]))
+        _refuse_nothing(manifest, request, restored)
         notes = _settle(OsDisk(staging), staging)
         _sync(OsDisk(staging))
         disk.rename(f"{RESTORING}/{LOGS}", LOGS)
@@ -161,6 +166,24 @@ def _refuse_full(target: str) -> None:
         raise OptionError(
             f"{target!r} is not empty ({', '.join(found[:3])}): restore into a new folder, then start a broker on it"
         )
+
+
+def _refuse_nothing(manifest: Manifest, request: RestoreRequest, restored: Sequence[Restored]) -> None:
+    """A time from before the broker's first start is a mistake: seconds for milliseconds, or a wrong year."""
+    is_cut = any(one.place == METADATA and one.cut_offset_count and not one.size for one in restored)
+    if request.until_ms is not None and is_cut:
+        raise OptionError(
+            f"nothing was restored: all of backup {manifest.number} is newer than {_instant(request.until_ms)}; "
+            f"it was taken at {_instant(manifest.taken_ms)}"
+        )
+
+
+def _instant(ms: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(ms / 1_000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}Z ({ms} ms)"
 
 
 # ---------------------------------------------------------------- the catalogue

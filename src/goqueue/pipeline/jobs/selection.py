@@ -31,6 +31,10 @@ class Selection:
     def __post_init__(self) -> None:
         if not self.topics:
             raise OptionError("name at least one topic")
+        if self.lake is not None and self.origin.path is not None:
+            raise OptionError(
+                f"lake is {self.lake!r} and path is {self.origin.path!r}; records are read from one of them"
+            )
         if (
             self.time_min_ms is not None
             and self.time_max_ms is not None

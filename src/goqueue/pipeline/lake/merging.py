@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 from goqueue.pipeline.lake.manifest import STAGING, LakeFile
 from goqueue.pipeline.lake.row_groups import RowGroups
 from goqueue.pipeline.lake.store import Store
-from goqueue.pipeline.lake.writing import Staged
+from goqueue.pipeline.lake.writing import TARGET_BYTES, Staged
 
-TARGET_BYTES = 128 * 1024 * 1024
 FILES_MIN = 8
 _BATCH_ROWS = 65_536
 

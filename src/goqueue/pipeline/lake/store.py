@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 
 from pyarrow import fs
 
@@ -36,9 +37,15 @@ class Store:
 
     def names(self, folder: str) -> list[str]:
         """The files right in a folder, sorted; none where there is no such folder."""
-        selector = fs.FileSelector(self.path(folder), allow_not_found=True)
-        infos = self.filesystem.get_file_info(selector)
-        return sorted(info.base_name for info in infos if info.type is fs.FileType.File)
+        return self._list(folder, fs.FileType.File)
+
+    def folders(self, folder: str) -> list[str]:
+        """As `names`, of the folders."""
+        return self._list(folder, fs.FileType.Directory)
+
+    def _list(self, folder: str, kind: fs.FileType) -> list[str]:
+        infos = self.filesystem.get_file_info(fs.FileSelector(self.path(folder), allow_not_found=True))
+        return sorted(info.base_name for info in infos if info.type is kind)
 
     def exists(self, name: str) -> bool:
         return bool(self.filesystem.get_file_info(self.path(name)).type is not fs.FileType.NotFound)
@@ -57,11 +64,11 @@ class Store:
                 stream.write(content)
             return
         temporary = self.path(f"{folder}/.{uuid.uuid4().hex}")
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
         try:
+            with open(temporary, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
             os.link(temporary, self.path(name))
         finally:
             os.unlink(temporary)
@@ -90,11 +97,12 @@ class Store:
     def remove(self, names: Iterable[str]) -> None:
         """No error for those that are gone already."""
         for name in names:
-            if self.exists(name):
+            with suppress(FileNotFoundError):
                 self.filesystem.delete_file(self.path(name))
 
     def remove_folder(self, name: str) -> None:
-        if self.exists(name):
+        """No error if it is gone already."""
+        with suppress(FileNotFoundError):
             self.filesystem.delete_dir(self.path(name))
 
     def sync_folders(self, names: Iterable[str]) -> None:

@@ -2,6 +2,7 @@
 
 A task keeps one file open for each date that it meets. Records of a partition come in the order of their offsets, and their
 times mostly in order, so that is one or two; where they are not, the file that was not used for the longest is closed.
+A file that is large enough is followed by another one, so that a task may be as large as it likes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from goqueue.pipeline.lake.row_groups import RowGroups
 from goqueue.pipeline.lake.store import Store
 
 OPEN_FILES_MAX = 16
+TARGET_BYTES = 128 * 1024 * 1024  # of a file
 DATE_COLUMN = "date"
 _DAY_US = 86_400_000_000
 _US_PER_MS = 1_000
@@ -36,6 +38,7 @@ class Staged:
 class _Open:
     date: str
     staged: str
+    sink: pa.NativeFile
     writer: RowGroups
     rows: int = 0
     first_offsets: dict[int, int] = field(default_factory=dict)
@@ -61,8 +64,18 @@ class _Open:
 class LakeWriter:
     """The files of one task. `task` tells it from every other one of the run, and from other attempts at it."""
 
-    def __init__(self, store: Store, run: str, task: str, schema: pa.Schema, *, compression: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run: str,
+        task: str,
+        schema: pa.Schema,
+        *,
+        compression: str,
+        target_bytes: int = TARGET_BYTES,
+    ) -> None:
         self._store = store
+        self._target_bytes = target_bytes
         self._folder = f"{STAGING}/{run}"
         self._task = f"{run}-{task}"
         self._schema = schema
@@ -79,29 +92,28 @@ class LakeWriter:
                 self._open[date] = target
                 target.writer.write(rows)
                 target.note(rows)
+                if target.sink.tell() >= self._target_bytes:
+                    self._end(date)
 
     def finish(self) -> list[Staged]:
         """All files, whole and on disk."""
         while self._open:
-            self._end_oldest()
+            self._end(next(iter(self._open)))
         return self._done
 
     def _begin(self, date: str) -> _Open:
         if len(self._open) >= OPEN_FILES_MAX:
-            self._end_oldest()
+            self._end(next(iter(self._open)))
         staged = f"{date}-{self._task}-{self._count}.parquet"
         self._count += 1
-        writer = pq.ParquetWriter(
-            self._store.path(f"{self._folder}/{staged}"),
-            self._schema,
-            filesystem=self._store.filesystem,
-            compression=self._compression,
-        )
-        return _Open(date, staged, RowGroups(writer))
+        sink = self._store.filesystem.open_output_stream(self._store.path(f"{self._folder}/{staged}"))
+        writer = pq.ParquetWriter(sink, self._schema, compression=self._compression)
+        return _Open(date, staged, sink, RowGroups(writer))
 
-    def _end_oldest(self) -> None:
-        ended = self._open.pop(next(iter(self._open)))
+    def _end(self, date: str) -> None:
+        ended = self._open.pop(date)
         ended.writer.close()
+        ended.sink.close()
         name = f"{self._folder}/{ended.staged}"
         self._store.sync(name)
         info = self._store.filesystem.get_file_info(self._store.path(name))

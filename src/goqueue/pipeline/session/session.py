@@ -22,6 +22,7 @@ from goqueue.pipeline.session.home import lean_home
 from goqueue.pipeline.session.java import find_java
 
 LOCAL = "local[*]"
+_MASTERS = ("local", "spark://", "k8s://")
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _FOLDER_PREFIX = "gq-spark-"
 _GIB = 1 << 30
@@ -58,6 +59,10 @@ class SessionOptions:
         if self.master is not None and self.remote is not None:
             raise PipelineError(
                 f"master is {self.master!r} and remote is {self.remote!r}; a session has one of them"
+            )
+        if self.master is not None and not (self.master == "yarn" or self.master.startswith(_MASTERS)):
+            raise PipelineError(
+                f"master is {self.master!r}; it can be local[*], local[4], spark://HOST:7077, yarn or k8s://..."
             )
         if self.remote is not None and not self.remote.startswith("sc://"):
             raise PipelineError(f"remote is {self.remote!r}; a Spark Connect server is sc://HOST:PORT")

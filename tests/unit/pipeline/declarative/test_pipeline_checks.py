@@ -146,3 +146,20 @@ def test_times_are_written_as_spark_or_as_the_broker_writes_them() -> None:
     ]
     with pytest.raises(ValueError, match="10 seconds"):
         interval_ms("10")
+
+
+def test_topic_that_no_topic_can_be_called_is_said_where_it_stands() -> None:
+    found = _problems(
+        _definition(
+            "[{name: a, topic: 'a,b'}, {name: c, topics: [c, d e]},"
+            " {name: f, topic: f, format: json, schema: x INT, bad_rows: {topic: ''}}]",
+            sinks="[{name: z, from: a, topic: z/z}]",
+        )
+    )
+    for path, name in (
+        ("sources[0].topic", "'a,b'"),
+        ("sources[1].topics[1]", "'d e'"),
+        ("sources[2].bad_rows.topic", "''"),
+        ("sinks[0].topic", "'z/z'"),
+    ):
+        assert f"{path}: it is {name}; " in found

@@ -17,8 +17,10 @@ from goqueue.cli.commands.pipeline.common import (
     show_report,
     spark_session,
 )
-from goqueue.cli.options import OutputOption
+from goqueue.cli.options import Failure, OutputOption
 from goqueue.cli.output import Output
+
+_MERGE_AT = 8
 
 
 def archive(
@@ -29,13 +31,20 @@ def archive(
     format: Annotated[
         str, typer.Option("--format", help="parquet, or what your Spark has: delta, iceberg ...")
     ] = "parquet",
-    compression: Annotated[str, typer.Option(help="zstd, snappy, lz4, gzip or none.")] = "zstd",
+    compression: Annotated[
+        str | None, typer.Option(help="Of parquet: zstd, which is the default, snappy, lz4, gzip or none.")
+    ] = None,
     fail_on_data_loss: Annotated[
         bool, typer.Option(help="Stop where records were deleted before they were archived.")
     ] = True,
     merge_at: Annotated[
-        int, typer.Option(help="Merge the small files of a date when there are so many; 0 never does.", min=0)
-    ] = 8,
+        int | None,
+        typer.Option(
+            help=f"Merge the small files of a date when there are so many, {_MERGE_AT} by default; 0 never does. "
+            "Of parquet.",
+            min=0,
+        ),
+    ] = None,
     bootstrap: BootstrapOption = None,
     path: PathOption = None,
     option: ReadOption = None,
@@ -47,18 +56,23 @@ def archive(
     """Write what is new since the last run. Records and progress are committed together."""
     origin = origin_of(bootstrap, path, option)
     from goqueue.pipeline.jobs import archive as job  # with Spark behind it
+    from goqueue.pipeline.jobs import archive_stream
 
-    with spark_session("archive", master, remote, conf) as spark:
-        if format == "parquet":
-            request = job.ArchiveRequest(
-                origin, topics, lake, compression, fails_on_loss=fail_on_data_loss, merge_at=merge_at
-            )
+    if format == "parquet":
+        request = job.ArchiveRequest(
+            origin,
+            topics,
+            lake,
+            "zstd" if compression is None else compression,
+            fails_on_loss=fail_on_data_loss,
+            merge_at=_MERGE_AT if merge_at is None else merge_at,
+        )
+        with spark_session("archive", master, remote, conf) as spark:
             report = job.run(spark, request)
-        else:
-            from goqueue.pipeline.jobs import archive_stream  # only for other formats
-
-            report = archive_stream.run(
-                spark,
-                archive_stream.StreamRequest(origin, topics, lake, format, fails_on_loss=fail_on_data_loss),
-            )
+    else:
+        if compression is not None or merge_at is not None:
+            raise Failure(f"--compression and --merge-at are for parquet; set those of {format} with --conf")
+        other = archive_stream.StreamRequest(origin, topics, lake, format, fails_on_loss=fail_on_data_loss)
+        with spark_session("archive", master, remote, conf) as spark:
+            report = archive_stream.run(spark, other)
     show_report(report, output)

@@ -21,7 +21,7 @@ PlaceArgument = Annotated[
     str, typer.Argument(help="The folder or object store of the backups.", show_default=False)
 ]
 
-app = typer.Typer(no_args_is_help=True, help="Take, list and verify backups of a data folder.")
+app = typer.Typer(no_args_is_help=True, help="Take, list, verify and remove backups of a data folder.")
 
 
 @app.command()
@@ -61,6 +61,22 @@ def list_them(place: PlaceArgument, output: OutputOption = Output.TABLE) -> None
     from goqueue.pipeline.jobs import backup as job
 
     show_report(job.list_backups(place), output)
+
+
+@app.command()
+def prune(
+    place: PlaceArgument,
+    keep: Annotated[
+        int, typer.Option("--keep", help="How many of the newest stay.", min=1, show_default=False)
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Remove old backups, and the pieces that none of the others needs."""
+    check_installed()
+    from goqueue.pipeline.jobs import backup as job
+
+    show_report(job.prune_backups(place, keep, is_dry=dry_run), output)
 
 
 @app.command()

@@ -22,9 +22,22 @@ if TYPE_CHECKING:
     from goqueue.pipeline.jobs.report import Report
     from goqueue.pipeline.origin import Origin
 
+
+def _bootstrap_in_force(context: typer.Context, given: str | None) -> str | None:
+    """Whoever names a folder means it, whatever the environment says."""
+    source = context.get_parameter_source("bootstrap")
+    is_from_environment = source is not None and source.name == "ENVIRONMENT"
+    return None if is_from_environment and context.params.get("path") is not None else given
+
+
 BootstrapOption = Annotated[
     str | None,
-    typer.Option("--bootstrap", help="A broker's Kafka address, HOST:PORT.", envvar="GOQUEUE_BOOTSTRAP"),
+    typer.Option(
+        "--bootstrap",
+        help="A broker's Kafka address, HOST:PORT.",
+        envvar="GOQUEUE_BOOTSTRAP",
+        callback=_bootstrap_in_force,
+    ),
 ]
 PathOption = Annotated[
     str | None, typer.Option("--path", help="A data folder or backup to read instead of a broker.")
@@ -57,12 +70,16 @@ def spark_session(
     check_installed()
     from goqueue.pipeline.session.session import SessionOptions, start_session
     from goqueue.pipeline.session.stages import stage_bar
-    from goqueue.pipeline.spark_errors import SPARK_ERRORS, root_cause
+    from goqueue.pipeline.spark_errors import SPARK_ERRORS, quiet, root_cause, told
 
     settings = parse_pairs(conf or [], "setting of Spark")
-    session = start_session(SessionOptions(f"goqueue {name}", master, remote, settings, is_short))
+    options = SessionOptions(f"goqueue {name}", master, remote, settings, is_short)
     try:
-        with stage_bar(session, name, is_shown=sys.stderr.isatty()):
+        session = start_session(options)
+    except SPARK_ERRORS as error:
+        raise Failure(f"Spark does not start: {told(error).sentence}") from error
+    try:
+        with quiet(), stage_bar(session, name, is_shown=sys.stderr.isatty()):
             yield session
     except SPARK_ERRORS as error:
         raise Failure(root_cause(str(error))) from error

@@ -49,14 +49,13 @@ def replay(
     """Write records again, with their own keys, headers and times, all of them or none."""
     origin = origin_of(bootstrap, path, option)
     from goqueue.pipeline.jobs import replay as job  # with Spark behind it
-    from goqueue.pipeline.origin import Origin
 
     bounds = {"startingOffsets": from_offsets, "endingOffsets": to_offsets}
     if path is not None and target is None:
         raise Failure("a replay from a folder needs --target, the broker to write to")
     request = job.ReplayRequest(
         origin,
-        Origin(bootstrap=target) if target is not None else origin,
+        job.to_write_to(origin, target),
         topic,
         to,
         lake=lake,

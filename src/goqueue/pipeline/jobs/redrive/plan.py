@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from goqueue.pipeline.errors import OptionError
 from goqueue.pipeline.jobs.redrive.letters import LETTER_COLUMNS
-from goqueue.pipeline.spark_errors import SPARK_ERRORS, told
+from goqueue.pipeline.spark_errors import SPARK_ERRORS, quiet, told
 
 RUN_LETTERS_MIN: Final = 10
 RUNS_MAX: Final = 1_000  # of a partition: a run has at least that part of its letters
@@ -53,7 +53,8 @@ def chosen(letters: DataFrame, where: str | None) -> DataFrame:
 def _condition(letters: DataFrame, where: str) -> Column:
     """False where it cannot be said."""
     try:
-        kind = letters.select(f.expr(where).alias("where")).dtypes[0][1]
+        with quiet():
+            kind = letters.select(f.expr(where).alias("where")).dtypes[0][1]
     except SPARK_ERRORS as error:
         reason = told(error).sentence
         raise OptionError(
