@@ -11,7 +11,6 @@ import sys
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import array, coalesce
 
 from goqueue.pipeline.session.session import SessionOptions, start_session
 
@@ -64,10 +63,6 @@ def compare(spark: SparkSession, request: Comparison, topics: list[str]) -> Foun
 
 
 def _ordered(frame: DataFrame) -> list[object]:
-    """A record without headers has null for them in the one and an empty array in the other."""
-    frame = frame.withColumn(
-        "headers", coalesce("headers", array().cast("array<struct<key:string,value:binary>>"))
-    )
     return list(frame.orderBy("topic", "partition", "offset").collect())
 
 

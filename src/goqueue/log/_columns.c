@@ -54,7 +54,7 @@ typedef struct {
     int wants_headers; /* any column that is made of them */
     Blocks key, value, trace, header_name, header_value;
     Store offset, timestamp, timestamp_type, list_ends, priority, due, schema;
-    Validity due_validity, schema_validity;
+    Validity list_validity, due_validity, schema_validity;
 } Gatherer;
 
 /* ---------------------------------------------------------------- memory */
@@ -309,7 +309,7 @@ static int ensure_rows(Gatherer *self, Py_ssize_t count) {
            (!wanted[OFFSET] || ensure(&self->offset, count * 8)) &&
            (!wanted[TIMESTAMP] || ensure(&self->timestamp, count * 8)) &&
            (!wanted[TIMESTAMP_TYPE] || ensure(&self->timestamp_type, count * 4)) &&
-           (!wanted[HEADERS] || ensure_ends(&self->list_ends, count)) &&
+           (!wanted[HEADERS] || (ensure_ends(&self->list_ends, count) && ensure_bits(&self->list_validity, count))) &&
            (!wanted[PRIORITY] || ensure(&self->priority, count)) &&
            (!wanted[DELIVER_AT] || (ensure(&self->due, count * 8) && ensure_bits(&self->due_validity, count))) &&
            (!wanted[TRACEPARENT] || ensure_blocks(&self->trace, count)) &&
@@ -334,6 +334,7 @@ static inline int append_record(Gatherer *self, Py_ssize_t row, Py_ssize_t *head
         Py_ssize_t count = *header_count + (Py_ssize_t)record->header_count;
         if (!ensure_blocks(&self->header_name, count) || !ensure_blocks(&self->header_value, count)) return 0;
         ((int32_t *)self->list_ends.at)[row + 1] = (int32_t)count;
+        if (!record->header_count) set_null(&self->list_validity, row);
     }
     if (!append_headers(self, row, *header_count, record)) return 0;
     *header_count += (Py_ssize_t)record->header_count;
@@ -369,8 +370,8 @@ static Py_ssize_t append_batch(Gatherer *self, Cursor payload, const Batch *batc
 }
 
 static void forget(Gatherer *self) {
-    Validity *of_rows[] = {&self->key.validity, &self->value.validity, &self->trace.validity, &self->due_validity,
-                           &self->schema_validity};
+    Validity *of_rows[] = {&self->key.validity,   &self->value.validity, &self->trace.validity,
+                           &self->list_validity, &self->due_validity,   &self->schema_validity};
     for (size_t i = 0; i < sizeof(of_rows) / sizeof(*of_rows); i++) forget_nulls(of_rows[i], self->rows);
     forget_nulls(&self->header_value.validity, self->header_count);
 }
@@ -540,13 +541,15 @@ done:
 
 static PyObject *take_headers(Gatherer *self) {
     if (!ensure_ends(&self->list_ends, self->rows)) return NULL;
+    PyObject *validity = hand_over_bits(&self->list_validity, self->rows);
     PyObject *lists = hand_over(&self->list_ends, (self->rows + 1) * 4);
     PyObject *names = hand_over_blocks(&self->header_name, self->header_count);
     PyObject *values = hand_over_blocks(&self->header_value, self->header_count);
     PyObject *parts = NULL;
-    if (lists && names && values)
-        parts = Py_BuildValue("OOOOOO", lists, PyTuple_GET_ITEM(names, 1), PyTuple_GET_ITEM(names, 2),
+    if (validity && lists && names && values)
+        parts = Py_BuildValue("OOOOOOO", validity, lists, PyTuple_GET_ITEM(names, 1), PyTuple_GET_ITEM(names, 2),
                               PyTuple_GET_ITEM(values, 0), PyTuple_GET_ITEM(values, 1), PyTuple_GET_ITEM(values, 2));
+    Py_XDECREF(validity);
     Py_XDECREF(lists);
     Py_XDECREF(names);
     Py_XDECREF(values);
@@ -631,7 +634,8 @@ static void gatherer_dealloc(Gatherer *self) {
         drop(&blocks[i]->data);
     }
     Store *stores[] = {&self->offset, &self->timestamp, &self->timestamp_type, &self->list_ends, &self->priority,
-                       &self->due, &self->schema, &self->due_validity.bits, &self->schema_validity.bits};
+                       &self->due, &self->schema, &self->list_validity.bits, &self->due_validity.bits,
+                       &self->schema_validity.bits};
     for (size_t i = 0; i < sizeof(stores) / sizeof(*stores); i++) drop(stores[i]);
     Py_CLEAR(self->parse);
     Py_TYPE(self)->tp_free((PyObject *)self);

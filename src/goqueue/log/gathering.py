@@ -97,8 +97,8 @@ class Gatherer(Protocol):
         """The count of rows, and each column's buffers:
 
         key, value and traceparent: validity, offsets, data; offset, timestamp, timestampType and priority: data;
-        deliver_at and schema_id: validity, data; headers: offsets of the lists, offsets and data of the names, and
-        validity, offsets and data of the values."""
+        deliver_at and schema_id: validity, data; headers: validity (a record without headers has null) and offsets
+        of the lists, offsets and data of the names, and validity, offsets and data of the values."""
 
 
 def instant_us(text: bytes) -> int | None:
@@ -315,7 +315,8 @@ def _header_parts(found: list[tuple[Header, ...]]) -> Parts:
     for headers in found:
         ends.append(ends[-1] + len(headers))
     _, name_ends, names = _blocks([name.encode() for headers in found for name, _ in headers])
-    return packed(ends), name_ends, names, *_blocks([value for headers in found for _, value in headers])
+    values = _blocks([value for headers in found for _, value in headers])
+    return _validity([len(headers) or None for headers in found]), packed(ends), name_ends, names, *values
 
 
 def gatherer(names: tuple[str, ...], bytes_max: int = GATHER_BYTES_MAX) -> Gatherer:

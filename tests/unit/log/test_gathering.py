@@ -82,7 +82,7 @@ def test_numbers_and_blocks_are_as_arrow_lays_them_down(make: Make) -> None:
     assert numbers(found["timestampType"][0], "i") == [0, 0]
     assert found["key"] == (b"\x01", struct.pack("3i", 0, 1, 1), b"k")
     assert found["value"] == (None, struct.pack("3i", 0, 3, 3), b"one")
-    assert found["headers"] == (struct.pack("3i", 0, 0, 0), bytes(4), b"", None, bytes(4), b"")
+    assert found["headers"] == (b"\0", struct.pack("3i", 0, 0, 0), bytes(4), b"", None, bytes(4), b"")
     assert found["priority"] == (b"\x02\x02",)
     assert found["deliver_at"] == (b"\x00", bytes(16))
     assert found["traceparent"] == (b"\x00", bytes(12), b"")
@@ -178,7 +178,7 @@ def test_text_that_is_no_utf8_is_replaced_as_everywhere(make: Make) -> None:
     record = RawRecord(0, 0, None, None, [(b"\xff\xfe", None), (b"traceparent", b"\xe2\x82x")])
     add(gatherer, [record])
     _, found = taken(gatherer)
-    assert found["headers"][2] == "\ufffd\ufffdtraceparent".encode()
+    assert found["headers"][3] == "\ufffd\ufffdtraceparent".encode()
     assert found["traceparent"][2] == "\ufffdx".encode()
     ((_, _, _, _, headers),) = decode_records_in_python(record.encoded(), 0, 1, 0)
     assert headers[0][0] == "\ufffd\ufffd"

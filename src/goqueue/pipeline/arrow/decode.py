@@ -229,7 +229,7 @@ def _array(field: pa.Field, count: int, parts: Parts) -> pa.Array:
 
 
 def _headers(count: int, buffers: list[pa.Buffer]) -> pa.Array:
-    list_offsets, name_offsets, names, value_validity, value_offsets, values = buffers
+    validity, list_offsets, name_offsets, names, value_validity, value_offsets, values = buffers
     header_count = len(name_offsets) // 4 - 1
     struct = HEADERS.value_type
     children = [
@@ -237,7 +237,7 @@ def _headers(count: int, buffers: list[pa.Buffer]) -> pa.Array:
         pa.Array.from_buffers(pa.binary(), header_count, [value_validity, value_offsets, values]),
     ]
     structs = pa.Array.from_buffers(struct, header_count, [None], children=children)
-    return pa.Array.from_buffers(HEADERS, count, [None, list_offsets], children=[structs])
+    return pa.Array.from_buffers(HEADERS, count, [validity, list_offsets], children=[structs])
 
 
 def _cuts(count: int, columns: dict[str, Parts], rows_max: int) -> Iterator[tuple[int, int]]:
@@ -260,7 +260,7 @@ def _data_ends(count: int, columns: dict[str, Parts]) -> npt.NDArray[np.int64]:
         if name in columns:
             ends += _numbers(columns[name][1])
     if "headers" in columns:
-        lists, name_ends, _, _, value_ends, _ = columns["headers"]
+        _, lists, name_ends, _, _, value_ends, _ = columns["headers"]
         rows = _numbers(lists)
         ends += _numbers(name_ends)[rows] + _numbers(value_ends)[rows]
     return ends

@@ -91,7 +91,7 @@ def values(log: Log, *aborted: Aborted, committed: bool = True) -> list[bytes]:
 
 
 def as_stored(row: dict[str, Any]) -> StoredRecord:
-    headers = tuple((header["key"], header["value"]) for header in row["headers"])
+    headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
     return StoredRecord(row["offset"], row["timestamp"], row["key"], row["value"], headers)
 
 

@@ -350,7 +350,7 @@ def expected(row: dict[str, Any], offset: int) -> dict[str, Any]:
     moment = datetime.fromtimestamp(NOW_MS / 1_000, UTC)
     return {
         **row,
-        "headers": headers,
+        "headers": headers or None,
         "priority": 2 if row["priority"] is None else row["priority"],
         "timestamp": row["timestamp"] or moment,
         "offset": offset,

@@ -39,7 +39,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def table() -> pa.RecordBatch:
-    pairs = [[{"key": name, "value": value} for name, value in row["headers"]] for row in ROWS]
+    pairs = [[{"key": name, "value": value} for name, value in row["headers"]] or None for row in ROWS]
     return pa.record_batch(
         {
             "key": [row["key"] for row in ROWS],
