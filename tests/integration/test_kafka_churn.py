@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.support.broker import Broker, Lines
 
-CYCLES = int(os.environ.get("GOQUEUE_SOAK_CYCLES", "4"))
+CYCLES = int(os.environ.get("GOQUEUE_SOAK_CYCLES", "2"))
 MEMBER = Path(__file__).parents[1] / "support" / "group_member.py"
 TOPIC = "churn"
 PARTITION_COUNT = 6

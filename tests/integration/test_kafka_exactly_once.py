@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.support.broker import Broker, Lines
 
-CYCLES = int(os.environ.get("GOQUEUE_SOAK_CYCLES", "4"))
+CYCLES = int(os.environ.get("GOQUEUE_SOAK_CYCLES", "2"))
 TRANSFORMER = Path(__file__).parents[1] / "support" / "transformer.py"
 PARTITION_COUNT = 4
 WORKER_COUNT = 2

@@ -26,7 +26,7 @@ from goqueue.sim.platter import FileNode
 from goqueue.sim.queue.clock import JumpingClock
 from goqueue.sim.runner import run_quietly
 
-SEED_COUNT = 20  # `make sim SEEDS=1000` runs more
+SEED_COUNT = 10  # `make sim SEEDS=1000` runs more
 TIMEOUT_S = 30.0
 JOBS = "logs/jobs/0/00000000000000000000.log"
 LEDGER = "logs/__ledger.jobs/0/00000000000000000000.log"

@@ -9,7 +9,7 @@ import pytest
 
 from goqueue.sim.runner import run_quietly
 
-SEED_COUNT = 60  # `make sim SEEDS=1000` runs more
+SEED_COUNT = 30  # `make sim SEEDS=1000` runs more
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,9 @@ class Topics:
         self._admin: Any = confluent.admin.AdminClient(self._settings)  # as above
 
     def create(self, topic: str, partition_count: int = 1) -> None:
-        self._wait(self._admin.create_topics([confluent.admin.NewTopic(topic, partition_count, 1)]))
+        """Records of long ago stay in it."""
+        new = confluent.admin.NewTopic(topic, partition_count, 1, config={"retention.ms": "-1"})
+        self._wait(self._admin.create_topics([new]))
 
     def grow(self, topic: str, partition_count: int) -> None:
         self._wait(self._admin.create_partitions([confluent.admin.NewPartitions(topic, partition_count)]))

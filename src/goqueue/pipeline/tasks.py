@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from goqueue.pipeline.errors import PipelineError
+from goqueue.pipeline.memory import keep_freed_memory
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,6 +35,7 @@ def run_tasks(spark: SparkSession, work: Callable[[T], R], items: Sequence[T]) -
         raise PipelineError(f"{len(items)} tasks are too many; a job has at most {TASK_COUNT_MAX}")
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_freed_memory()
         for batch in batches:
             results = [(index, work(items[index])) for index in batch.column(0).to_pylist()]
             yield pa.record_batch([pa.array([pickle.dumps(one) for one in results], pa.binary())], ["result"])

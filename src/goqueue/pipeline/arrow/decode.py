@@ -58,6 +58,11 @@ class SpanDecoder:
         self._gatherer = gatherer(tuple(name for name in columns if name in GATHERED))
         self._frames = _Frames(span, columns)
 
+    @property
+    def next_offset(self) -> int:
+        """Everything of the span before it has been decoded."""
+        return self._next
+
     def decode(self, chunks: Iterable[Chunk]) -> Iterator[pa.RecordBatch]:
         """In the order of their offsets, up to a batch that is damaged: `DataLoss` names it."""
         for chunk in chunks:

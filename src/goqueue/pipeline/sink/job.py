@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from goqueue.pipeline.errors import PipelineError
+from goqueue.pipeline.memory import keep_freed_memory
 from goqueue.pipeline.sink.bad_rows import BadRowPolicy
 from goqueue.pipeline.sink.identity import TaskIdentity
 from goqueue.pipeline.sink.messages import Summary, TaskWritten
@@ -42,6 +43,7 @@ def write_task(
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return TaskWritten(identity.whole)
+    keep_freed_memory()
     cluster = connect()
     try:
         if not options.is_transactional:

@@ -215,4 +215,4 @@ class Joints(RuleBasedStateMachine):
 
 
 TestJoints = Joints.TestCase
-TestJoints.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestJoints.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)

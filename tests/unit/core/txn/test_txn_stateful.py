@@ -269,4 +269,4 @@ def _participants(work: MarkerWork) -> list[Participant]:
 
 
 TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestTransactions.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
