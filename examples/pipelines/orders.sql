@@ -1,4 +1,4 @@
--- The same as orders.yaml, as SQL.
+-- The same as orders.yaml, as SQL, with a lake of its own: two streams cannot add files to one folder.
 -- goqueue pipeline run examples/pipelines/orders.sql
 SET pipeline.name = orders-sql;
 SET pipeline.trigger = every 5 seconds;
@@ -19,5 +19,5 @@ SELECT window.start AS minute, country, count(*) AS orders, round(sum(amount), 2
 FROM enriched WATERMARK at DELAY OF INTERVAL 2 MINUTES
 GROUP BY window(at, '1 minute'), country;
 
-INSERT INTO parquet.`data/lake/orders` WITH (name = 'lake', partition_by = 'day')
+INSERT INTO parquet.`data/lake/orders-sql` WITH (name = 'lake', partition_by = 'day')
 SELECT * FROM enriched;

@@ -46,12 +46,12 @@ def _problems(spark: SparkSession, folder: Path, text: str, name: str = "x.yaml"
 
 
 def test_examples_are_right_without_a_broker(spark: SparkSession) -> None:
-    for name in ("orders.yaml", "orders.sql"):
+    for name, lake in (("orders.yaml", "data/lake/orders"), ("orders.sql", "data/lake/orders-sql")):
         built = build(spark.newSession(), load(EXAMPLES / name))
         assert [query.sink.topic or query.sink.path for query in built.queries] == [
             "orders.bad",
             "orders-by-minute",
-            "data/lake/orders",
+            lake,
         ]
         assert all(query.is_stream for query in built.queries)
 

@@ -79,7 +79,7 @@ def _compact(broker: Broker, admin: ConfluentAdmin) -> None:
 
 def _transact(broker: Broker) -> None:
     """Committed, aborted and open ones, one after the other and into one another."""
-    first, second = (ConfluentTransactions(broker.kafka, f"id-{number}") for number in (0, 1))
+    first, second = (ConfluentTransactions(broker.kafka, f"id-{number}", 900_000) for number in (0, 1))
     for number in range(6):
         first.begin()
         second.begin()

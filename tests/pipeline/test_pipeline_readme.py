@@ -14,9 +14,10 @@ from goqueue.client.rest import NewMessage, RestClient
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 SECTION = README[README.index("## On Spark") : README.index("## What it does today")]
+INSTALLING = {". .venv/bin/activate", "pip install 'goqueue[spark]'"}  # what whoever runs the tests has done
 
 
-def test_snippets_work(
+def test_snippets_work_in_the_order_in_which_they_stand(
     spark: SparkSession,
     broker: Broker,
     tmp_path: Path,
@@ -27,17 +28,16 @@ def test_snippets_work(
         client.create_topic("orders")
         client.publish("orders", [NewMessage(b"2 apples", b"alice"), NewMessage(b"1 pear", b"bob")])
     monkeypatch.chdir(tmp_path)
-    (python,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
-    (shell,) = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
     environment = clean_environment({"GOQUEUE_URL": broker.url, "GOQUEUE_BOOTSTRAP": broker.kafka})
-    outputs = []
-    for line in shell.splitlines():
-        command = command_line(*line.split()[1:])
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-        assert done.returncode == 0, f"{line}\n{done.stderr}"
-        outputs.append(done.stdout)
-    assert re.search(r"records +2\n", outputs[1])
-    exec(compile(python.replace("127.0.0.1:9092", broker.kafka), "README.md", "exec"), {})  # noqa: S102
+    printed = ""
+    for language, snippet in re.findall(r"```(sh|python)\n(.*?)```", SECTION, re.DOTALL):
+        if language == "sh":
+            printed += "".join(
+                _run(line, environment) for line in snippet.splitlines() if line not in INSTALLING
+            )
+        else:
+            exec(compile(snippet.replace("127.0.0.1:9092", broker.kafka), "README.md", "exec"), {})  # noqa: S102
+    assert re.search(r"^records +2$", printed, re.MULTILINE)
     assert "|alice|2 apples|" in capsys.readouterr().out
     written = (
         spark.read.format("goqueue")
@@ -46,3 +46,10 @@ def test_snippets_work(
     )
     rows = written.load().selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)").collect()
     assert sorted(map(tuple, rows)) == [("alice", "2 APPLES"), ("bob", "1 PEAR")]
+
+
+def _run(line: str, environment: dict[str, str]) -> str:
+    command = command_line(*line.split()[1:])
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, f"{line}\n{done.stderr}"
+    return done.stdout

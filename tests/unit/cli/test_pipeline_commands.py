@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
+from py4j.protocol import Py4JError
 from typer.testing import CliRunner
 
 from goqueue.cli.commands.pipeline import app, common
@@ -72,3 +76,19 @@ def test_options_of_reading_do_not_reach_the_sink_but_those_of_the_connection_do
 def test_records_come_from_a_lake_or_a_folder() -> None:
     with pytest.raises(OptionError, match="lake is 'l' and path is 'p'"):
         Selection(Origin(path="p"), ["t"], lake="l")
+
+
+def test_what_java_fails_with_is_told_rather_than_which_object_was_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "goqueue.pipeline.session.session.start_session", lambda _: SimpleNamespace(stop=lambda: None)
+    )
+    monkeypatch.setattr("goqueue.pipeline.session.stages.stage_bar", lambda *_, **__: nullcontext())
+    text = (
+        "An error occurred while calling o83.collectToPython.\n: org.apache.spark.SparkException: Job aborted: "
+        "Python worker failed to connect back.\n\tat org.apache.spark.Some.java"
+    )
+    said = r"^org\.apache\.spark\.SparkException: Job aborted: Python worker failed"
+    with pytest.raises(Failure, match=said), common.spark_session("restore", None, None, None):
+        raise Py4JError(text)

@@ -29,6 +29,8 @@ from goqueue.pipeline.span import Place
 
 DEFINITION: Final = "definition.json"
 QUERIES: Final = "queries"
+_FILES_LOG: Final = "_spark_metadata"  # of a folder: which files each batch of a stream added
+_LOGGED = re.compile(r"(\d+)(?:\.compact)?")
 _NUMBER = re.compile(r"\d+")
 _OFFSET_LOG_VERSION: Final = "v1"
 
@@ -89,6 +91,24 @@ def check_unchanged(definition: Definition, shapes: Mapping[str, QueryShape]) ->
     if problems:
         raise PipelineError("\n".join(problems))
     write_atomically(file, msgspec.json.encode(Shapes({**before, **shapes})))
+
+
+def check_folder(definition: Definition, query: str, sink: SinkSpec) -> None:
+    """Refuses a folder with files of another stream, or of this one before its checkpoint was removed. Spark numbers batches by
+    query and remembers them by folder: a batch whose number the folder has already is left out without a word."""
+    if sink.path is None or "://" in sink.path:
+        return
+    folder = Path(definition.located(sink.path))
+    log = folder / _FILES_LOG
+    names = [_LOGGED.fullmatch(entry.name) for entry in log.iterdir()] if log.is_dir() else []
+    written = max((int(name[1]) for name in names if name), default=-1)
+    planned = max(_numbers(query_folder(definition, query) / "offsets"), default=-1)
+    if written > planned:
+        raise PipelineError(
+            f"query {query} would write to {folder}, where another query, or this one with another checkpoint, has written batches "
+            f"up to {written}; Spark leaves out batches whose numbers are there: give the sink another path, or move "
+            f"{folder} away"
+        )
 
 
 def changes(query: str, before: QueryShape, now: QueryShape, *, has_state: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from goqueue.pipeline.connection import CONNECTION_OPTIONS, Connection
-from goqueue.pipeline.declarative.checkpoint import check_unchanged, query_folder, shape_of
+from goqueue.pipeline.declarative.checkpoint import check_folder, check_unchanged, query_folder, shape_of
 from goqueue.pipeline.declarative.checks import interval_ms
 from goqueue.pipeline.declarative.sinks import activate, counted, stream_writer, write_batch
 from goqueue.pipeline.declarative.spec import Definition, Trigger, texts
@@ -77,6 +78,16 @@ class PipelineRun:
     def is_over(self) -> bool:
         return self._claim is not None and self.state.is_over
 
+    @property
+    def folders(self) -> dict[str, str]:
+        """Where its streams write files, by query."""
+        return {
+            self._name(query): os.path.realpath(path) if "://" not in path else path
+            for query in self._queries
+            if query.is_stream and query.sink.path is not None
+            for path in [self.definition.located(query.sink.path)]
+        }
+
     def prepare(self) -> None:
         """Everything that can be refused is refused here, before any pipeline of the process has begun."""
         name = self.definition.spec.name
@@ -91,6 +102,9 @@ class PipelineRun:
                 for query in built.queries
                 if query.is_stream
             }
+            for query in built.queries:
+                if query.is_stream:
+                    check_folder(self.definition, query.name, query.sink)
             check_unchanged(self.definition, shapes)
         except PipelineError as error:
             self._finish("failed", str(error))

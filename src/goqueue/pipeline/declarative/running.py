@@ -30,6 +30,7 @@ def run_pipelines(
     try:
         for run in runs:
             run.prepare()
+        _check_folders(runs)
         for run in runs:
             run.start()
         while any(not run.is_over for run in runs):
@@ -63,6 +64,19 @@ def session_settings(definitions: Sequence[Definition]) -> dict[str, str]:
                     "give one value, or run them apart"
                 )
     return {name: text for name, (text, _) in found.items()}
+
+
+def _check_folders(runs: Sequence[PipelineRun]) -> None:
+    """Two streams of files into one folder would leave out each other's batches: Spark remembers their numbers by folder."""
+    seen: dict[str, str] = {}
+    for run in runs:
+        for query, folder in run.folders.items():
+            if folder in seen:
+                run.failure = (
+                    f"{seen[folder]} and {query} write files to {folder}; give each a path of its own"
+                )
+                raise PipelineError(run.failure)
+            seen[folder] = query
 
 
 def _end_all(runs: Sequence[PipelineRun], grace_s: float) -> None:

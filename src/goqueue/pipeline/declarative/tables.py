@@ -19,6 +19,7 @@ from goqueue.pipeline.declarative.python_views import Transform, functions_of, i
 from goqueue.pipeline.declarative.sinks import rows_for, writer_options
 from goqueue.pipeline.declarative.spec import (
     Definition,
+    Scalar,
     SinkSpec,
     SourceSpec,
     Trigger,
@@ -205,7 +206,15 @@ def _dead_letters(work: _Build) -> list[Query]:
             continue
         name = f"{source.name}{DEAD_LETTERS}"
         kind = "columns" if letters.topic is not None else "parquet"
-        sink = SinkSpec(name=name, from_=source.name, topic=letters.topic, path=letters.path, format=kind)
+        options: dict[str, Scalar] = {"createTopics": True} if letters.topic is not None else {}
+        sink = SinkSpec(
+            name=name,
+            from_=source.name,
+            topic=letters.topic,
+            path=letters.path,
+            format=kind,
+            options=options,
+        )
         group = f"{pipeline.name}.{name}"
         rows = dead_letters_of(work.raw[source.name], source, group, work.avro.get(source.name))
         _attempt(work, f"sources[{index}].bad_rows", _check_options, sink)

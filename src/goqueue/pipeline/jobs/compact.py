@@ -166,6 +166,8 @@ def _topics(storage: Storage) -> dict[str, _Topic]:
 def _report(done: Sequence[Compacted], *, is_dry: bool) -> Report:
     failures = [f"{_shown(one.place)}: {one.failure}" for one in done if one.failure]
     notes = [f"{_shown(one.place)}: {one.note}" for one in done if one.note]
+    if not done:
+        notes.append("no topic has cleanup.policy=compact, and none was named: there is nothing to compact")
     return Report(
         "compact",
         counts={

@@ -10,6 +10,7 @@ import pytest
 from goqueue.pipeline.declarative.checkpoint import (
     QueryShape,
     changes,
+    check_folder,
     check_unchanged,
     query_folder,
     read_position,
@@ -116,6 +117,32 @@ def test_sql_may_change_unless_the_query_keeps_state_made_with_it(tmp_path: Path
     _checked(_definition(tmp_path, sql="SELECT  *  FROM a"))
     (folder / "state").rmdir()
     _checked(changed)
+
+
+def test_folder_with_batches_that_the_checkpoint_does_not_know_is_refused(tmp_path: Path) -> None:
+    definition = _definition(tmp_path, sink="path: lake")
+    (sink,) = definition.spec.sinks
+    check_folder(definition, "out", sink)  # no folder yet
+    log = tmp_path / "lake" / "_spark_metadata"
+    log.mkdir(parents=True)
+    check_folder(definition, "out", sink)  # no batch yet
+    for name in ("8", "9.compact", ".10.crc", ".11.tmp"):
+        (log / name).touch()
+    sentence = "query out would write to .*lake, where another query.* up to 9; .*another path"
+    with pytest.raises(PipelineError, match=sentence):
+        check_folder(definition, "out", sink)
+    folder = query_folder(definition, "out")
+    _log(folder, 8, {})
+    with pytest.raises(PipelineError, match=sentence):
+        check_folder(definition, "out", sink)
+    _log(folder, 9, {}, is_done=False)  # its files were added, and then it was killed
+    check_folder(definition, "out", sink)
+
+
+def test_topics_and_object_stores_have_no_folder_to_look_at(tmp_path: Path) -> None:
+    for where in ("topic: z", "path: 's3a://bucket/lake'"):
+        definition = _definition(tmp_path, sink=where)
+        check_folder(definition, "out", definition.spec.sinks[0])
 
 
 def test_damaged_definition_is_not_taken_for_a_new_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,10 @@ from py4j.protocol import Py4JNetworkError
 from goqueue.pipeline.declarative import pipeline_run
 from goqueue.pipeline.declarative.document import read_yaml
 from goqueue.pipeline.declarative.pipeline_run import RESTARTS_MAX, PipelineRun, RunOptions
-from goqueue.pipeline.declarative.spec import Trigger
-from goqueue.pipeline.declarative.state import is_running
+from goqueue.pipeline.declarative.running import run_pipelines
+from goqueue.pipeline.declarative.spec import Definition, Trigger
+from goqueue.pipeline.declarative.state import is_running, read_run
+from goqueue.pipeline.errors import PipelineError
 
 LATE = RuntimeError("Caused by: org.apache.spark.SparkException: Python worker failed to connect back.")
 
@@ -70,6 +73,22 @@ class FakeWriter:
         return self._start(self._name)
 
 
+def _built(definition: Definition) -> SimpleNamespace:
+    """Every sink a stream."""
+    queries = [
+        SimpleNamespace(
+            name=sink.name,
+            sink=sink,
+            rows=None,
+            sources=tuple(definition.spec.sources),
+            trigger=Trigger(),
+            is_stream=True,
+        )
+        for sink in definition.spec.sinks
+    ]
+    return SimpleNamespace(queries=queries, inputs=lambda view: ())
+
+
 class Stage:
     """A pipeline of two streams, without Spark."""
 
@@ -80,18 +99,7 @@ class Stage:
         sinks = "".join(f"  - {{name: {name}, from: a, console: true}}\n" for name in names)
         text = f"name: p\nsources: [{{name: a, path: a, stream: true, schema: x INT}}]\nsinks:\n{sinks}"
         definition = read_yaml(folder / "p.yaml", text, {})
-        queries = [
-            SimpleNamespace(
-                name=sink.name,
-                sink=sink,
-                rows=None,
-                sources=tuple(definition.spec.sources),
-                trigger=Trigger(),
-                is_stream=True,
-            )
-            for sink in definition.spec.sinks
-        ]
-        built = SimpleNamespace(queries=queries, inputs=lambda view: ())
+        built = _built(definition)
         monkeypatch.setattr(pipeline_run, "build", lambda spark, definition: built)
         monkeypatch.setattr(pipeline_run, "counted", lambda rows: rows)
         monkeypatch.setattr(pipeline_run, "stream_writer", lambda *_: FakeWriter(self._start))
@@ -234,3 +242,23 @@ def test_close_ends_what_runs_and_gives_the_folder_back(stage: Stage) -> None:
     assert [query.stop_count for query in stage.started] == [1, 1]
     assert stage.run.state.reason == "the process ended before the pipeline did"
     assert not is_running(folder)
+
+
+def test_streams_of_files_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    definitions = []
+    for name, path in (("p", "lake"), ("q", "../c/lake")):
+        text = (
+            f"name: {name}\nsources: [{{name: a, topic: a}}]\nsinks: [{{name: out, from: a, path: {path}}}]\n"
+        )
+        definitions.append(read_yaml(tmp_path / "c" / f"{name}.yaml", text, {}))
+    monkeypatch.setattr(pipeline_run, "build", lambda spark, definition: _built(definition))
+    spark: Any = SimpleNamespace()
+    spark.newSession = lambda: spark
+    sentence = "p/out and q/out write files to .*lake; give each a path of its own"
+    with pytest.raises(PipelineError, match=sentence):
+        run_pipelines(spark, definitions, RunOptions(), threading.Event())
+    last = read_run(definitions[1].checkpoint)
+    assert last is not None
+    assert last.state == "failed"
+    assert "p/out and q/out" in (last.reason or "")
+    assert not any(is_running(definition.checkpoint) for definition in definitions)

@@ -54,7 +54,6 @@ def test_batch_is_one_line() -> None:
         lag={"a": 2, "b": 3},
     )
     assert batch_line(query) == "batch 3: 1,000 rows in, 12 out, 530 ms, lag 5"
-    assert batch_line(QueryState(kind="batch", state="finished")) == "finished"
 
 
 def test_screen_without_a_terminal_has_a_line_for_each_batch_and_each_change() -> None:
@@ -65,11 +64,18 @@ def test_screen_without_a_terminal_has_a_line_for_each_batch_and_each_change() -
         screen.changed(run, "q")
         run.queries["q"].batch_id = 0
         screen.changed(run, "q")
+        run.queries["q"].state = "finished"
+        screen.changed(run, "q")
+        run.queries["q"].batch_id, run.queries["q"].rows_in = 1, 5  # Spark told of it after the end
+        screen.changed(run, "q")
+        screen.changed(run, "q")
         run.state, run.reason = "failed", "it broke"
         screen.changed(run, None)
     assert stream.getvalue().splitlines() == [
         "p: running",
         "p/q batch 0: 0 rows in, 0 ms",
+        "p/q finished",
+        "p/q batch 1: 5 rows in, 0 ms",
         "p: failed: it broke",
     ]
 

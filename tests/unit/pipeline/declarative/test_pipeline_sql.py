@@ -76,7 +76,7 @@ def test_example_is_the_same_pipeline_as_in_yaml() -> None:
     )
     assert (lake.name, lake.path, lake.format, lake.partition_by) == (
         "lake",
-        "data/lake/orders",
+        "data/lake/orders-sql",
         "parquet",
         ["day"],
     )

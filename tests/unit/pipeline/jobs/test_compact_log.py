@@ -241,3 +241,11 @@ def test_what_cannot_be_is_refused_in_a_sentence(tmp_path: Path) -> None:
         compact_topics(here, CompactRequest(str(tmp_path / "nothing")))
     with pytest.raises(OptionError, match="one is the least"):
         CompactRequest(str(root), key_count_max=0)
+
+
+def test_a_folder_without_topics_to_compact_is_said_to_have_none(tmp_path: Path) -> None:
+    root = stopped(10).write_out(tmp_path)
+    report = compact_topics(here, CompactRequest(str(root)))
+    assert report.counts["partitions"] == 0
+    assert "no topic has cleanup.policy=compact" in report.notes[0]
+    assert not report.is_failure

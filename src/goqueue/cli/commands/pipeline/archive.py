@@ -53,7 +53,7 @@ def archive(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Write what is new since the last run. Records and progress are committed together."""
+    """Write what is new in topics to a lake of files. Records and progress are committed together: run it again and it goes on."""
     origin = origin_of(bootstrap, path, option)
     from goqueue.pipeline.jobs import archive as job  # with Spark behind it
     from goqueue.pipeline.jobs import archive_stream

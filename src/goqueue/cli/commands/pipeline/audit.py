@@ -61,7 +61,7 @@ def audit(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check every record; exit code 1 if one does not fit, or fits now and would not fit the new schema."""
+    """Check every record against a schema; exit code 1 if one does not fit, or fits now and would not fit the new schema."""
     origin = origin_of(bootstrap, path, option)
     from goqueue.pipeline.jobs import audit as job  # with Spark behind it
     from goqueue.pipeline.jobs.selection import Selection

@@ -56,7 +56,7 @@ def create(
 
 @app.command("list")
 def list_them(place: PlaceArgument, output: OutputOption = Output.TABLE) -> None:
-    """The backups that are there."""
+    """List the backups that are there."""
     check_installed()
     from goqueue.pipeline.jobs import backup as job
 

@@ -37,7 +37,7 @@ def compact(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Of records with the same key leave only the last. The broker must be stopped, and starts on the folder afterwards."""
+    """Compact topics at rest: of records with the same key only the last stays. The broker must be stopped, and starts on the folder afterwards."""
     check_installed()
     from goqueue.pipeline.jobs import compact as job  # with Spark behind it
 

@@ -24,7 +24,9 @@ from goqueue.cli.output import Output
 
 def replay(
     topic: Annotated[str, typer.Argument(help="The topic to read.", show_default=False)],
-    to: Annotated[str, typer.Option("--to", help="The topic to write.", show_default=False)],
+    to: Annotated[
+        str, typer.Option("--to", help="The topic to write, which must exist.", show_default=False)
+    ],
     lake: Annotated[str | None, typer.Option("--lake", help="Read its archive in this lake instead.")] = None,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -46,7 +48,7 @@ def replay(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Write records again, with their own keys, headers and times, all of them or none."""
+    """Write records of a topic into another once more, with their own keys, headers and times, all of them or none."""
     origin = origin_of(bootstrap, path, option)
     from goqueue.pipeline.jobs import replay as job  # with Spark behind it
 

@@ -32,7 +32,7 @@ def reshard(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Copy what is new since the last run, the records of a key in their order, each once."""
+    """Copy a topic into one with more or fewer partitions, each record once, those of a key in order. Run again, it copies what is new."""
     origin = origin_of(bootstrap, None)
     from goqueue.pipeline.jobs import reshard as job  # with Spark behind it
 

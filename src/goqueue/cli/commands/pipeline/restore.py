@@ -40,7 +40,7 @@ def restore(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Write the data folder that a backup was taken of, each batch checked. A broker can be started on it."""
+    """Write a backup into a data folder, each batch checked. A broker can be started on it."""
     check_installed()
     from goqueue.pipeline.jobs import restore as job  # with Spark behind it
 

@@ -17,6 +17,7 @@ class Screen:
         self._stream = stream
         self._lock = threading.Lock()
         self._runs: dict[str, RunState] = {}
+        self._told: dict[tuple[str, str], tuple[object, str]] = {}  # by query: its last batch and state
         self._live: Any = None  # Any: rich's, loaded on a terminal only
 
     def __enter__(self) -> Self:
@@ -48,14 +49,25 @@ class Screen:
                 self._live.update(_table(self._runs))
         elif query is None:
             self.line(f"{run.pipeline}: {run.state}" + (f": {run.reason}" if run.reason else ""))
-        elif run.queries[query].state != "running" or run.queries[query].batch_id is not None:
-            self.line(f"{run.pipeline}/{query} {batch_line(run.queries[query])}")
+        else:
+            for text in self._news(run.pipeline, query, run.queries[query]):
+                self.line(f"{run.pipeline}/{query} {text}")
+
+    def _news(self, pipeline: str, name: str, query: QueryState) -> list[str]:
+        """Spark tells of the last batch late, often after the query has ended: both are said, each once."""
+        batch = (query.batch_id, query.at)
+        with self._lock:
+            batch_before, state_before = self._told.get((pipeline, name), ((None, None), "waiting"))
+            self._told[pipeline, name] = (batch, query.state)
+        is_ended = query.state not in ("waiting", "running")
+        return [
+            *([batch_line(query)] if batch != batch_before and query.batch_id is not None else []),
+            *([query.state] if query.state != state_before and is_ended else []),
+        ]
 
 
 def batch_line(query: QueryState) -> str:
-    """What one query did last."""
-    if query.batch_id is None or query.state != "running":
-        return query.state
+    """What a query did in its last batch."""
     parts = [f"batch {query.batch_id}: {query.rows_in:,} rows in"]
     parts += [f"{query.rows_out:,} out"] if query.rows_out is not None else []
     parts += [f"{query.duration_ms or 0:,} ms"]

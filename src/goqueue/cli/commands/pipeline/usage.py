@@ -45,7 +45,7 @@ def usage(
     conf: ConfOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Count what is there. A tenant is what stands before the first dot of a topic's name."""
+    """Count messages and bytes per tenant, topic, group and hour. A tenant is what stands before the first dot of a topic's name."""
     origin = origin_of(bootstrap, path, option)
     from goqueue.pipeline.jobs import usage as job  # with Spark behind it
 
