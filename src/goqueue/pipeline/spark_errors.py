@@ -66,8 +66,15 @@ def root_cause(text: str) -> str:
     causes = list(_CAUSE.finditer(text))
     if causes:
         return _short(f"{causes[-1]['name']}: {causes[-1]['text']}")
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason was given")
+    said = _java_said(text)
+    first = next((line.strip() for line in said.splitlines() if line.strip()), "no reason was given")
     return _short(first)
+
+
+def _java_said(text: str) -> str:
+    """Without py4j's first line, which only has the name of an object: Java's own sentence follows it."""
+    call, found, said = text.partition("\n: ")
+    return said if found and call.startswith("An error occurred while calling") else text
 
 
 def _last_python_line(text: str) -> str | None:

@@ -82,15 +82,9 @@ def spark_session(
         with quiet(), stage_bar(session, name, is_shown=sys.stderr.isatty()):
             yield session
     except SPARK_ERRORS as error:
-        raise Failure(root_cause(_java_said(str(error)))) from error
+        raise Failure(root_cause(str(error))) from error
     finally:
         session.stop()
-
-
-def _java_said(text: str) -> str:
-    """Without py4j's first line, which only has the name of an object: Java's own sentence follows it."""
-    call, found, said = text.partition("\n: ")
-    return said if found and call.startswith("An error occurred while calling") else text
 
 
 def show_report(report: Report, output: Output) -> None:
