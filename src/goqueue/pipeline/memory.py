@@ -1,7 +1,7 @@
 """Memory of the processes that work through batches of some MiB each.
 
 What the C library frees it soon gives back to the kernel, which clears each page before it gives it out again. With buffers of
-this size that is a quarter of the time in which rows are decoded. So a task's process keeps what it has had once.
+this size that is about a sixth of the time in which rows are decoded. So a task's process keeps what it has had once.
 """
 
 from __future__ import annotations

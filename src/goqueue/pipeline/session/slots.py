@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 _REMOTE_SLOTS = 16  # of a Spark Connect server, which does not tell
@@ -11,5 +12,5 @@ def task_slots(spark: SparkSession) -> int:
     """Of a cluster, what its executors have by now."""
     try:
         return max(1, spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001 - what a remote session raises depends on its version
+    except (PySparkException, AttributeError):  # a remote session has no context
         return _REMOTE_SLOTS
