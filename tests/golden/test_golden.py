@@ -17,7 +17,7 @@ from goqueue.log.checkpoint import Checkpoint, load_checkpoint
 from goqueue.log.control import Marker, read_marker
 from goqueue.log.index import IndexEntry, SegmentIndex
 from goqueue.model.record import StoredRecord
-from goqueue.node.partition import ProducerState
+from goqueue.node.producer_state import ProducerState
 from goqueue.sim.disk import SimDisk
 
 SECOND = 1_000

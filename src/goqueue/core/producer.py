@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
+from goqueue.model.cluster_errors import CoordinatorFenced
 from goqueue.model.errors import InvalidTransactionState, OutOfOrderSequence, ProducerFenced
 from goqueue.model.record import Producer
 
@@ -130,8 +131,16 @@ class ProducerTable:
         _expect(producer, (batches[-1].last_sequence + 1) & _SEQUENCE_MASK if batches else 0)
         return FRESH
 
-    def decide_marker(self, producer_id: int, epoch: int, *, is_epoch_bumped: bool = False) -> None:
-        """Raises if the marker comes from the past. One for a producer without an open transaction is fine: the
+    def decide_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        *,
+        is_epoch_bumped: bool = False,
+        coordinator_epoch: int | None = None,
+    ) -> None:
+        """Raises if the marker comes from the past, be it the producer's or the coordinator's: one that was replaced does
+        not know what its successor has decided since. One for a producer without an open transaction is fine: the
         coordinator writes it again when it does not know whether the first arrived.
 
         With transaction version 2 (`is_epoch_bumped`) the coordinator ends a transaction of epoch e by a marker of epoch
@@ -140,6 +149,14 @@ class ProducerTable:
         entry = self._producers.get(producer_id)
         if entry is None:
             return
+        if coordinator_epoch is not None and coordinator_epoch < entry.coordinator_epoch:
+            raise CoordinatorFenced(
+                f"producer {producer_id} has a marker of coordinator epoch {entry.coordinator_epoch}; {coordinator_epoch} is "
+                "fenced",
+                producer_id=producer_id,
+                coordinator_epoch=coordinator_epoch,
+                current_epoch=entry.coordinator_epoch,
+            )
         is_late_copy = is_epoch_bumped and epoch == entry.epoch and entry.transaction_start is not None
         if epoch < entry.epoch or is_late_copy:
             raise _fenced(producer_id, epoch, entry.epoch)

@@ -45,7 +45,7 @@ def seen(catalog: Catalog) -> tuple[object, ...]:
         catalog.topics(),
         [catalog.was_deleted(name) for name in NAMES],
         catalog.decide(ReserveProducerId(), 0),
-        catalog._next_topic_id,
+        catalog.snapshot(),
     )
 
 

@@ -19,6 +19,7 @@ from goqueue.core.producer import (
     ProducerTable,
     last_sequence,
 )
+from goqueue.model.cluster_errors import CoordinatorFenced
 from goqueue.model.errors import InvalidTransactionState, OutOfOrderSequence, ProducerFenced
 from goqueue.model.record import Producer
 
@@ -133,6 +134,17 @@ def test_marker_of_an_older_epoch_is_refused() -> None:
     assert caught.value.details == {"producer_id": 1, "epoch": 3, "current_epoch": 4}
     table.decide_marker(1, 4)
     table.decide_marker(1, 5)
+
+
+def test_marker_of_a_coordinator_that_was_replaced_is_refused() -> None:
+    table = ProducerTable()
+    write(table, Producer(1, 4, 0), 0)
+    table.apply(Completed(1, 4, 1, is_commit=True, coordinator_epoch=7, timestamp_ms=0))
+    with pytest.raises(CoordinatorFenced) as caught:
+        table.decide_marker(1, 4, coordinator_epoch=6)
+    assert caught.value.details == {"producer_id": 1, "coordinator_epoch": 6, "current_epoch": 7}
+    table.decide_marker(1, 4, coordinator_epoch=7)
+    table.decide_marker(1, 4, coordinator_epoch=8)
 
 
 def test_late_copy_of_a_bumped_marker_does_not_end_the_next_transaction() -> None:

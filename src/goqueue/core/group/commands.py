@@ -156,11 +156,13 @@ class CommitInTransaction(Struct, frozen=True):
 
 
 class CompleteTransaction(Struct, frozen=True):
-    """Answered with `Done`. Ends what the producer has pending in any group of the shard; may be repeated."""
+    """Answered with `Done`. Ends what the producer has pending in any group of the shard; may be repeated, but not by a
+    coordinator that was replaced since."""
 
     producer_id: int
     producer_epoch: int
     is_commit: bool
+    coordinator_epoch: int = 0
 
 
 class PartitionResult(Struct, frozen=True):

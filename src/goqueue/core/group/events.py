@@ -95,12 +95,13 @@ class PendedForgotten(Struct, frozen=True, gc=False):
     partition: int
 
 
-class TransactionCompleted(Struct, frozen=True, gc=False):
+class TransactionCompleted(Struct, frozen=True, gc=False, omit_defaults=True):
     """The newest transaction of a producer that ended here: what it sent before and arrives later is refused."""
 
     producer_id: int
     producer_epoch: int
     completed_ms: int
+    coordinator_epoch: int = 0  # of whoever said so
 
 
 class TransactionForgotten(Struct, frozen=True, gc=False):

@@ -33,6 +33,7 @@ from goqueue.core.group.events import (
     TransactionForgotten,
 )
 from goqueue.core.group.topics_view import Topics
+from goqueue.model.cluster_errors import CoordinatorFenced
 from goqueue.model.errors import (
     GoQueueError,
     InvalidRequest,
@@ -142,6 +143,15 @@ class Offsets:
     def complete(self, command: CompleteTransaction, now_ms: int) -> list[OffsetEvent]:
         """The marker's epoch may be newer than that of the offsets: with it the coordinator fences the producer."""
         events: list[OffsetEvent] = []
+        completed = self._completed.get(command.producer_id)
+        if completed is not None and command.coordinator_epoch < completed.coordinator_epoch:
+            raise CoordinatorFenced(
+                f"producer {command.producer_id} has heard of coordinator epoch {completed.coordinator_epoch}; "
+                f"{command.coordinator_epoch} is fenced",
+                producer_id=command.producer_id,
+                coordinator_epoch=command.coordinator_epoch,
+                current_epoch=completed.coordinator_epoch,
+            )
         for pended in self._pending.get(command.producer_id, {}).values():
             if pended.producer_epoch > command.producer_epoch:
                 continue
@@ -149,10 +159,10 @@ class Offsets:
             if command.is_commit and (before is None or before.rank < pended.rank):
                 events.append(_final(pended))
             events.append(_forgotten(pended))
-        completed = self._completed.get(command.producer_id)
-        if events or completed is None or completed.producer_epoch < command.producer_epoch:
-            epoch = max(command.producer_epoch, completed.producer_epoch if completed else 0)
-            events.append(TransactionCompleted(command.producer_id, epoch, now_ms))
+        newest = (0, 0) if completed is None else (completed.producer_epoch, completed.coordinator_epoch)
+        epoch = max(command.producer_epoch, newest[0])
+        if events or completed is None or newest != (epoch, command.coordinator_epoch):
+            events.append(TransactionCompleted(command.producer_id, epoch, now_ms, command.coordinator_epoch))
         return events
 
     def _refusal(self, group_id: str, new: NewOffset, more: int) -> GoQueueError | None:

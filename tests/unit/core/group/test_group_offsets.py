@@ -22,6 +22,7 @@ from goqueue.core.group.commands import (
 from goqueue.core.group.config import DAY_MS, GroupConfig
 from goqueue.core.group.facts import describe
 from goqueue.core.group.offsets import PRODUCER_KEPT_MS
+from goqueue.model.cluster_errors import CoordinatorFenced
 from goqueue.model.codes import Code
 from goqueue.model.errors import GoQueueError
 
@@ -166,6 +167,17 @@ def test_offset_in_a_transaction_that_is_aborted_never_counts(desk: Desk) -> Non
     complete(desk, is_commit=True)  # too late
     desk.restart()
     assert desk.committed() == 1
+
+
+def test_a_coordinator_that_was_replaced_does_not_end_the_next_transaction(desk: Desk) -> None:
+    desk.commit(1)
+    pend(desk, 10)
+    assert desk.call(CompleteTransaction(1, 0, True, coordinator_epoch=6), Done) == Done()
+    pend(desk, 20)
+    desk.restart()
+    late = desk.answers[desk.send(CompleteTransaction(1, 0, True, coordinator_epoch=5))]
+    assert isinstance(late, CoordinatorFenced)
+    assert desk.committed() == 10
 
 
 def test_completing_a_transaction_twice_changes_nothing(desk: Desk) -> None:

@@ -1,0 +1,1 @@
+"""Nodes, replicas and leaders: the parts of the catalogue that a cluster needs."""

@@ -1,0 +1,195 @@
+"""What can be asked of the catalogue. Commands travel to the controller as JSON, each with its name under `command`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from goqueue.core.cluster.events import CompanionKind
+from goqueue.core.cluster.nodes import Endpoints
+
+ElectionKind = Literal["preferred", "unclean"]
+
+
+class CreateTopic(Struct, frozen=True, tag=True, tag_field="command"):
+    name: str
+    partition_count: int
+    overrides: Mapping[str, str]
+    is_internal: bool = False
+    replication_factor: int | None = None  # None: 3, or as many as there are nodes
+    assignments: list[list[int]] | None = None  # the replicas of each partition; None: wherever is room
+
+
+class AlterTopic(Struct, frozen=True, tag=True, tag_field="command"):
+    name: str
+    changes: Mapping[str, str | None]  # None takes an override back
+
+
+class GrowTopic(Struct, frozen=True, tag=True, tag_field="command"):
+    name: str
+    partition_count: int  # all of them, not only what is added
+    assignments: list[list[int]] | None = None  # only of what is added
+
+
+class DeleteTopic(Struct, frozen=True, tag=True, tag_field="command"):
+    name: str
+
+
+class ReserveProducerId(Struct, frozen=True, tag=True, tag_field="command"):
+    pass
+
+
+class ReserveProducerIds(Struct, frozen=True, tag=True, tag_field="command"):
+    count: int
+
+
+class MakeReceiptKey(Struct, frozen=True, tag=True, tag_field="command"):
+    """If there is none yet."""
+
+    key: str
+
+
+class NameCluster(Struct, frozen=True, tag=True, tag_field="command"):
+    """If it has no name yet."""
+
+    id: str
+
+
+class RegisterNode(Struct, frozen=True, tag=True, tag_field="command"):
+    name: str
+    incarnation: str
+    endpoints: Endpoints
+    rack: str = ""
+    version: str = ""
+    is_clean: bool = False  # the process before it came to a clean end
+    lost: list[tuple[str, int]] = []  # partitions whose folder is gone
+
+
+class UnfenceNode(Struct, frozen=True, tag=True, tag_field="command"):
+    name: str
+    incarnation: str
+
+
+class FenceNode(Struct, frozen=True, tag=True, tag_field="command"):
+    name: str
+    incarnation: str
+
+
+class DrainNode(Struct, frozen=True, tag=True, tag_field="command"):
+    name: str
+
+
+class UndrainNode(Struct, frozen=True, tag=True, tag_field="command"):
+    name: str
+
+
+class RemoveNode(Struct, frozen=True, tag=True, tag_field="command"):
+    name: str
+
+
+class InSyncProposal(Struct, frozen=True, array_like=True):
+    """What a leader saw, and whom it counts as in sync."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    epoch: int
+    in_sync: list[int]
+
+
+class AlterPartitions(Struct, frozen=True, tag=True, tag_field="command"):
+    node: int
+    incarnation: str
+    proposals: list[InSyncProposal]
+
+
+class ElectLeaders(Struct, frozen=True, tag=True, tag_field="command"):
+    partitions: list[tuple[str, int]] | None = None  # None: all
+    kind: ElectionKind = "preferred"
+
+
+class ReassignPartitions(Struct, frozen=True, tag=True, tag_field="command"):
+    targets: list[tuple[str, int, list[int] | None]]  # None cancels
+
+
+class BumpLeaderEpoch(Struct, frozen=True, tag=True, tag_field="command"):
+    """The log has records of epochs that the catalogue did not give, up to `above`."""
+
+    topic: str
+    partition: int
+    above: int
+
+
+class MakeCompanion(Struct, frozen=True, tag=True, tag_field="command"):
+    topic: str
+    kind: CompanionKind
+
+
+class MakePlan(Struct, frozen=True, tag=True, tag_field="command"):
+    """To move partitions: as given, or away from a node, or so that every node has the same."""
+
+    targets: list[tuple[str, int, list[int]]] | None = None
+    drain: str | None = None  # the node's name
+    is_balance: bool = False
+    topics: list[str] | None = None  # that are balanced; None: all
+    throttle: int | None = None  # bytes per second that each node may copy
+    parallel: int = 5
+
+
+class PausePlan(Struct, frozen=True, tag=True, tag_field="command"):
+    id: int
+
+
+class ResumePlan(Struct, frozen=True, tag=True, tag_field="command"):
+    id: int
+
+
+class CancelPlan(Struct, frozen=True, tag=True, tag_field="command"):
+    id: int
+
+
+class AdvancePlan(Struct, frozen=True, tag=True, tag_field="command"):
+    """Begin what can begin, if it is still the one that is carried out."""
+
+    id: int
+
+
+Command = (
+    CreateTopic
+    | AlterTopic
+    | GrowTopic
+    | DeleteTopic
+    | ReserveProducerId
+    | ReserveProducerIds
+    | MakeReceiptKey
+    | NameCluster
+    | RegisterNode
+    | UnfenceNode
+    | FenceNode
+    | DrainNode
+    | UndrainNode
+    | RemoveNode
+    | AlterPartitions
+    | ElectLeaders
+    | ReassignPartitions
+    | BumpLeaderEpoch
+    | MakeCompanion
+    | MakePlan
+    | PausePlan
+    | ResumePlan
+    | CancelPlan
+    | AdvancePlan
+)
+
+_decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+
+
+def encode_command(command: Command) -> bytes:
+    return msgspec.json.encode(command)
+
+
+def decode_command(data: bytes) -> Command:
+    return _decoder.decode(data)

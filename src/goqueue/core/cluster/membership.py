@@ -1,0 +1,95 @@
+"""Nodes come, are fenced and unfenced, drain and go: what each means for the partitions they have."""
+
+from __future__ import annotations
+
+from goqueue.core.cluster.commands import RegisterNode
+from goqueue.core.cluster.draft import Cluster, Draft
+from goqueue.core.cluster.elections import take_out
+from goqueue.core.cluster.events import Event, NodeRegistered, NodeRemoved, NodeStateChanged
+from goqueue.core.cluster.nodes import NodeEntry, NodeState
+from goqueue.model.errors import InvalidRequest
+
+_TOPICS_NAMED_MAX = 10
+
+
+def register(cluster: Cluster, command: RegisterNode, *, has_own_topics: bool) -> list[Event]:
+    """A process has started: whatever ran on the node before is gone, and this one leads nothing yet."""
+    known = cluster.nodes.find(command.name)
+    if known is not None and known.incarnation == command.incarnation:
+        return []  # it asks again because it has not heard the answer
+    number = cluster.nodes.number_for(command.name, has_own_topics=has_own_topics)
+    registered = NodeRegistered(
+        command.name, number, command.incarnation, command.endpoints, command.rack, command.version
+    )
+    lost = set(command.lost)
+    draft = Draft(cluster, {**cluster.nodes.states(), number: NodeState.FENCED})
+    for topic, index in cluster.partitions.held_by(number):
+        is_clean = command.is_clean and (topic, index) not in lost
+        _take_out(cluster, draft, topic, index, number, is_clean=is_clean)
+    return [registered, *draft.events()]
+
+
+def fence(cluster: Cluster, name: str, incarnation: str) -> list[Event]:
+    entry = cluster.nodes.get(name)
+    if entry.incarnation != incarnation or entry.state is NodeState.FENCED:
+        return []
+    draft = Draft(cluster, {**cluster.nodes.states(), entry.number: NodeState.FENCED})
+    for topic, index in cluster.partitions.held_by(entry.number):
+        _take_out(cluster, draft, topic, index, entry.number, is_clean=True)
+    return [NodeStateChanged(name, NodeState.FENCED), *draft.events()]
+
+
+def unfence(cluster: Cluster, name: str, incarnation: str) -> list[Event]:
+    entry = cluster.nodes.get(name)
+    if entry.incarnation != incarnation or entry.state is not NodeState.FENCED:
+        return []
+    drains = cluster.nodes.was_draining(name)
+    return _change_state(cluster, entry, NodeState.DRAINING if drains else NodeState.ALIVE)
+
+
+def drain(cluster: Cluster, name: str) -> list[Event]:
+    """Its leaderships go to others. One that is fenced has none."""
+    entry = cluster.nodes.get(name)
+    return _change_state(cluster, entry, NodeState.DRAINING) if entry.state is NodeState.ALIVE else []
+
+
+def undrain(cluster: Cluster, name: str) -> list[Event]:
+    entry = cluster.nodes.get(name)
+    if entry.state is NodeState.DRAINING:
+        return _change_state(cluster, entry, NodeState.ALIVE)
+    if cluster.nodes.was_draining(name):
+        return [NodeStateChanged(name, NodeState.FENCED)]  # it is, but shall not drain when it is unfenced
+    return []
+
+
+def remove(cluster: Cluster, name: str) -> list[Event]:
+    entry = cluster.nodes.get(name)
+    if entry.state is not NodeState.FENCED:
+        raise InvalidRequest(
+            f"node {name!r} is {entry.state.value}; stop it before it is removed",
+            node=name,
+            state=entry.state.value,
+        )
+    topics = cluster.partitions.topics_of(entry.number)
+    if topics:
+        named = ", ".join(topics[:_TOPICS_NAMED_MAX])
+        more = len(topics) - _TOPICS_NAMED_MAX
+        raise InvalidRequest(
+            f"node {name!r} has replicas of {len(topics)} topics: {named}{f' and {more} more' if more > 0 else ''}; "
+            "reassign them to other nodes first",
+            node=name,
+            topics=topics[:_TOPICS_NAMED_MAX],
+        )
+    return [NodeRemoved(name, entry.number)]
+
+
+def _take_out(cluster: Cluster, draft: Draft, topic: str, index: int, number: int, *, is_clean: bool) -> None:
+    state = cluster.partitions.get(topic, index)
+    draft.settle(topic, index, take_out(state, number, cluster.rules_of(topic), is_clean=is_clean))
+
+
+def _change_state(cluster: Cluster, entry: NodeEntry, state: NodeState) -> list[Event]:
+    draft = Draft(cluster, {**cluster.nodes.states(), entry.number: state})
+    for topic, index in cluster.partitions.held_by(entry.number):
+        draft.settle(topic, index, cluster.partitions.get(topic, index))
+    return [NodeStateChanged(entry.name, state), *draft.events()]

@@ -1,0 +1,109 @@
+"""What leaders and operators ask of partitions: other in-sync sets, elections, moves, newer epochs."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from goqueue.core.cluster import reassignment
+from goqueue.core.cluster.commands import (
+    AlterPartitions,
+    BumpLeaderEpoch,
+    ElectLeaders,
+    InSyncProposal,
+    ReassignPartitions,
+)
+from goqueue.core.cluster.draft import Cluster, Draft
+from goqueue.core.cluster.elections import can_serve, elect_preferred, elect_unclean, with_in_sync
+from goqueue.core.cluster.events import PartitionsChanged
+from goqueue.core.cluster.nodes import NodeState
+from goqueue.core.cluster.partitions import NO_LEADER
+from goqueue.model.cluster_errors import ReassignmentNotFound
+from goqueue.model.errors import InvalidReplicaAssignment, InvalidRequest
+
+
+def alter(cluster: Cluster, command: AlterPartitions) -> list[PartitionsChanged]:
+    """Each proposal for itself; what is stale or wrong is dropped, and its leader will see a newer state and propose anew."""
+    sender = cluster.nodes.by_number(command.node)
+    if sender is None or sender.incarnation != command.incarnation or sender.state is NodeState.FENCED:
+        return []
+    draft = Draft(cluster)
+    for proposal in command.proposals:
+        if _is_current(cluster, draft, command.node, proposal):
+            topic, index = proposal.topic, proposal.partition
+            state = cluster.partitions.get(topic, index)
+            draft.settle(topic, index, with_in_sync(state, proposal.in_sync, cluster.rules_of(topic)))
+    return draft.events()
+
+
+def _is_current(cluster: Cluster, draft: Draft, sender: int, proposal: InSyncProposal) -> bool:
+    state = cluster.partitions.find(proposal.topic, proposal.partition)
+    if state is None or draft.has(proposal.topic, proposal.partition) or state.leader != sender:
+        return False
+    if (state.leader_epoch, state.epoch) != (proposal.leader_epoch, proposal.epoch):
+        return False
+    members = proposal.in_sync
+    return (
+        bool(members)  # without the sender: its disk has failed, and another is to lead
+        and len(set(members)) == len(members)
+        and all(each in state.replicas and can_serve(draft.states, each) for each in members)
+    )
+
+
+def elect(cluster: Cluster, command: ElectLeaders) -> list[PartitionsChanged]:
+    table = cluster.partitions
+    is_unclean = command.kind == "unclean"
+    if command.partitions is not None:
+        keys = command.partitions
+    else:
+        keys = table.led_by(NO_LEADER) if is_unclean else table.astray()
+    draft = Draft(cluster)
+    for topic, index in keys:
+        state = table.get(topic, index)
+        if not is_unclean:
+            draft.put(topic, index, elect_preferred(state, draft.states))
+        elif state.leader == NO_LEADER:
+            draft.put(topic, index, elect_unclean(state, draft.states))
+    return draft.events()
+
+
+def reassign(cluster: Cluster, command: ReassignPartitions) -> list[PartitionsChanged]:
+    """All of the plan or nothing."""
+    if not command.targets:
+        raise InvalidRequest("the plan names no partition")
+    draft = Draft(cluster)
+    planned: set[tuple[str, int]] = set()
+    for topic, index, replicas in command.targets:
+        where = f"{topic}-{index}"
+        if (topic, index) in planned:
+            raise InvalidReplicaAssignment(f"the plan names {where} twice", topic=topic, partition=index)
+        planned.add((topic, index))
+        state = cluster.partitions.get(topic, index)
+        before = cluster.partitions.before(topic, index)
+        if replicas is not None:
+            reassignment.check_target(where, replicas, draft.states)
+        elif before is None:
+            raise ReassignmentNotFound(f"{where} is not being moved", topic=topic, partition=index)
+        base = before or state.replicas
+        target = base if replicas is None else tuple(replicas)
+        moved = reassignment.begin(where, state, base, target, cluster.rules_of(topic))
+        draft.settle(topic, index, moved)
+    return draft.events()
+
+
+def bump(cluster: Cluster, command: BumpLeaderEpoch) -> list[PartitionsChanged]:
+    state = cluster.partitions.get(command.topic, command.partition)
+    draft = Draft(cluster)
+    if state.leader_epoch <= command.above:
+        bumped = structs.replace(state, leader_epoch=command.above + 1)
+        draft.put(command.topic, command.partition, bumped)
+    return draft.events()
+
+
+def reconsider(cluster: Cluster, topic: str) -> list[PartitionsChanged]:
+    """The topic's rules have changed (`rules_of` knows the new ones): with fewer in sync than before it may commit, and whoever
+    misses that must not be elected."""
+    draft = Draft(cluster)
+    rules = cluster.rules_of(topic)
+    for index, state in enumerate(cluster.partitions.of(topic)):
+        draft.settle(topic, index, with_in_sync(state, state.in_sync, rules))
+    return draft.events()

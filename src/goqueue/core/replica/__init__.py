@@ -1,0 +1,1 @@
+"""Replicas of a partition: how far each has come, who is in sync, and what is committed."""

@@ -1,0 +1,203 @@
+"""What the leader of a partition knows of its followers: how far each has come in every log of the partition, what is
+committed, and whether the in-sync set should change.
+
+A follower's offset means that everything before it is on its disk. The high watermark of a log is the smallest offset in
+the in-sync set, with those counted in whose joining has been proposed, for the controller may have let them in already. It
+moves only while enough are in sync: then whoever leaves the set with everything that is committed may lead one day
+(KIP-966). The set itself changes only when the controller says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from goqueue.core.cluster.partitions import PartitionState
+
+UNKNOWN = -1
+
+
+@dataclass(slots=True)
+class _Log:
+    """One log of the partition. `epoch_start` is where this leader began to write."""
+
+    end: int
+    epoch_start: int
+    high_watermark: int
+
+
+@dataclass(slots=True)
+class _Follower:
+    offsets: dict[str, int] = field(default_factory=dict)
+    ends_seen: dict[str, int] = field(default_factory=dict)  # the leader's ends when it fetched last
+    caught_up_ms: dict[str, int] = field(default_factory=dict)
+    fetched_ms: dict[str, int] = field(default_factory=dict)
+    has_left: bool = False  # the set, and has not been heard of since: where it was then says nothing
+    left_ms: int | None = None  # when it had last been heard of by then
+
+
+class Replicas:
+    """Of one leadership: with a new leader epoch there is a new one of these. Logs are known by name."""
+
+    def __init__(self, me: int, state: PartitionState, *, min_in_sync: int, now_ms: int) -> None:
+        self._me = me
+        self._min_in_sync = min_in_sync
+        self._began_ms = now_ms
+        self._logs: dict[str, _Log] = {}
+        self._expected: tuple[str, ...] = ()
+        self._followers: dict[int, _Follower] = {}
+        self._pending: tuple[int, ...] | None = None
+        self._asked_ms: int | None = None
+        self.state = state
+        self.update(state, min_in_sync=min_in_sync)
+
+    def update(self, state: PartitionState, *, min_in_sync: int) -> None:
+        """The controller has changed the partition, but not who leads it."""
+        left = [number for number in self.state.in_sync if number not in state.in_sync]
+        self.state = state
+        self._min_in_sync = min_in_sync
+        self._pending = self._asked_ms = None
+        others = [number for number in state.replicas if number != self._me]
+        for number in left:
+            if number in self._followers:
+                self._followers[number].has_left, self._followers[number].left_ms = True, None
+        self._followers = {number: self._followers.get(number) or _Follower() for number in others}
+
+    # ---------------------------------------------------------------- what happens
+
+    def expect(self, names: Collection[str]) -> None:
+        """All logs of the partition. Until each was added nobody can be said to have everything."""
+        self._expected = tuple(names)
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self._logs) and all(name in self._logs for name in self._expected)
+
+    def add_log(self, name: str, *, end: int, high_watermark: int) -> None:
+        self._logs[name] = _Log(end, end, high_watermark)
+
+    def appended(self, name: str, end: int) -> None:
+        self._logs[name].end = end
+
+    def fetched(self, follower: int, name: str, offset: int, now_ms: int) -> None:
+        """It asks for what comes at `offset`, so it has everything before."""
+        one, log = self._followers.get(follower), self._logs.get(name)
+        if one is None or log is None:
+            return
+        if offset >= log.end:
+            one.caught_up_ms[name] = now_ms
+        elif offset >= one.ends_seen.get(name, log.end + 1):  # it has all that there was when it asked last
+            one.caught_up_ms[name] = one.fetched_ms[name]
+        one.has_left = False
+        one.offsets[name] = offset
+        one.ends_seen[name] = log.end
+        one.fetched_ms[name] = now_ms
+
+    # ---------------------------------------------------------------- what follows
+
+    @property
+    def min_in_sync(self) -> int:
+        """How many must have a record before it counts as committed; never more than there are."""
+        return min(self._min_in_sync, len(self.state.replicas))
+
+    @property
+    def has_enough(self) -> bool:
+        """While somebody is eligible nothing more is committed: whoever left the set must go on having all that is."""
+        return len(self.state.in_sync) >= self.min_in_sync and not self.state.eligible
+
+    def high_watermark(self, name: str) -> int:
+        """Of one log; never goes back."""
+        log = self._logs[name]
+        if self.has_enough:
+            offsets = [
+                self._followers[number].offsets.get(name, UNKNOWN)
+                for number in self._maximal()
+                if number != self._me
+            ]
+            log.high_watermark = max(log.high_watermark, min([log.end, *offsets]))
+        return log.high_watermark
+
+    def proposal(
+        self,
+        now_ms: int,
+        *,
+        heard_ms: Mapping[int, int],
+        lag_ms_max: int,
+        retry_ms: int,
+        resigns: bool = False,
+    ) -> tuple[int, ...] | None:
+        """The in-sync set as it should be, if the controller has to be asked. Asked again only after a while. `heard_ms` says
+        when each node was last heard of: one that has everything need not say so of every partition. `resigns`: the
+        leader's own disk has failed, and another is to lead if there is one."""
+        if self._asked_ms is not None and now_ms - self._asked_ms < retry_ms:
+            return None
+        if not self.is_complete and not resigns:
+            return None
+        oldest_ms = now_ms - lag_ms_max
+        wanted = tuple(number for number in self.state.replicas if self._belongs(number, heard_ms, oldest_ms))
+        if resigns and len(wanted) > 1:
+            wanted = tuple(number for number in wanted if number != self._me)
+        if set(wanted) == set(self.state.in_sync):
+            self._pending = self._asked_ms = None
+            return None
+        self._pending, self._asked_ms = wanted, now_ms
+        return wanted
+
+    def refused(self) -> None:
+        """The controller does not want it so: nobody has to be waited for who is not in the set. Asked again after a while."""
+        self._pending = None
+
+    def may_join(self, follower: int) -> bool:
+        """It is not in sync and has caught up: worth a proposal now."""
+        return (
+            follower in self._followers
+            and follower not in self.state.in_sync
+            and self._asked_ms is None
+            and self._has_caught_up(self._followers[follower])
+        )
+
+    def lags(self) -> Mapping[int, int]:
+        """How many records each follower is behind, over all logs."""
+        return {
+            number: sum(log.end - max(one.offsets.get(name, 0), 0) for name, log in self._logs.items())
+            for number, one in self._followers.items()
+        }
+
+    def _maximal(self) -> Collection[int]:
+        members = [number for number in self.state.in_sync if number == self._me or number in self._followers]
+        joining = [number for number in self._pending or () if number not in members]
+        return members + joining
+
+    def _belongs(self, number: int, heard_ms: Mapping[int, int], oldest_ms: int) -> bool:
+        if number == self._me:
+            return True
+        one = self._followers[number]
+        if number not in self.state.in_sync:
+            heard_ms_last = heard_ms.get(number, UNKNOWN)
+            return (
+                self._is_back(one, heard_ms_last) and heard_ms_last >= oldest_ms and self._has_caught_up(one)
+            )
+        return all(
+            self._caught_up_ms(one, name, log, heard_ms.get(number, self._began_ms)) >= oldest_ms
+            for name, log in self._logs.items()
+        )
+
+    def _caught_up_ms(self, one: _Follower, name: str, log: _Log, heard_ms: int) -> int:
+        if one.offsets.get(name, UNKNOWN) >= log.end:
+            return max(heard_ms, self._began_ms)
+        return max(one.caught_up_ms.get(name, 0), self._began_ms)
+
+    def _is_back(self, one: _Follower, heard_ms: int) -> bool:
+        """Or never was away. One that died with everything still has everything, and would be waited for for ever."""
+        if one.has_left and one.left_ms is None:
+            one.left_ms = heard_ms
+        if one.has_left and one.left_ms is not None and heard_ms > one.left_ms:
+            one.has_left = False
+        return not one.has_left
+
+    def _has_caught_up(self, one: _Follower) -> bool:
+        """With everything that may be committed: also what the leader before had, whose high watermark is not known."""
+        return self.is_complete and all(
+            one.offsets.get(name, UNKNOWN) >= max(log.high_watermark, log.epoch_start)
+            for name, log in self._logs.items()
+        )

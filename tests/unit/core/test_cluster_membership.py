@@ -1,0 +1,244 @@
+"""Nodes register, are fenced, drain and are removed."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.catalogs import CatalogRun, endpoints
+
+from goqueue.core.catalog import (
+    ClusterNamed,
+    CreateTopic,
+    DeleteTopic,
+    DrainNode,
+    FenceNode,
+    NameCluster,
+    NodeRegistered,
+    RegisterNode,
+    RemoveNode,
+    UndrainNode,
+    UnfenceNode,
+)
+from goqueue.core.cluster.nodes import NodeEntry, NodeState
+from goqueue.core.cluster.partitions import NO_LEADER, STANDALONE, PartitionState
+from goqueue.model.cluster_errors import NodeNotFound, WrongCluster
+from goqueue.model.errors import InvalidRequest
+
+
+def number_of(cluster: CatalogRun, name: str) -> int:
+    event, *_ = cluster.run(RegisterNode(name, f"{name}/1", endpoints(name)))
+    assert isinstance(event, NodeRegistered)
+    return event.number
+
+
+def state_of(cluster: CatalogRun, number: int) -> NodeState:
+    entry = cluster.catalog.node_by_number(number)
+    assert entry is not None
+    return entry.state
+
+
+def test_a_registered_node_is_fenced_until_it_is_ready() -> None:
+    cluster = CatalogRun()
+    cluster.run(RegisterNode("n7", "x", endpoints("n7"), "r", "1.2", is_clean=True))
+    assert cluster.catalog.nodes() == [NodeEntry("n7", 7, "x", endpoints("n7"), "r", "1.2", NodeState.FENCED)]
+    cluster.run(UnfenceNode("n7", "x"))
+    assert cluster.catalog.node("n7") == cluster.catalog.node_by_number(7)
+    assert state_of(cluster, 7) is NodeState.ALIVE
+    assert cluster.catalog.node("n8") is None
+    assert cluster.catalog.node_by_number(8) is None
+
+
+def test_it_is_a_cluster_as_soon_as_a_node_has_registered() -> None:
+    assert not CatalogRun().catalog.is_clustered
+    assert CatalogRun(1).catalog.is_clustered
+
+
+def test_numbers_are_those_of_the_names_or_the_smallest_that_are_free() -> None:
+    cluster = CatalogRun()
+    names = ["b-3", "alpha", "beta", "c3", "n0", "n-007", "n99999999999", "n2147483647", "x2147483648"]
+    assert [number_of(cluster, name) for name in names] == [3, 1, 2, 4, 5, 7, 6, 2147483647, 8]
+    assert [node.number for node in cluster.catalog.nodes()] == [1, 2, 3, 4, 5, 6, 7, 8, 2147483647]
+
+
+def test_a_number_stays_with_its_name_even_when_the_node_was_removed() -> None:
+    cluster = CatalogRun()
+    assert [number_of(cluster, name) for name in ("a", "b")] == [1, 2]
+    cluster.run(RemoveNode("a"))
+    assert number_of(cluster, "c") == 3
+    assert number_of(cluster, "d1") == 4
+    assert number_of(cluster, "a") == 1
+
+
+def test_topics_from_before_the_cluster_are_those_of_its_first_node() -> None:
+    cluster = CatalogRun()
+    cluster.run(CreateTopic("t", 1, {}))
+    assert cluster.state() == STANDALONE
+    assert number_of(cluster, "n3") == 1
+    assert cluster.state() == PartitionState((1,), (1,), NO_LEADER, leader_epoch=0, epoch=1)
+    cluster.run(UnfenceNode("n3", "n3/1"))
+    assert cluster.state() == PartitionState((1,), (1,), 1, leader_epoch=1, epoch=2)
+    assert number_of(cluster, "n4") == 4
+
+
+def test_registering_twice_in_one_incarnation_changes_nothing() -> None:
+    cluster = CatalogRun(1)
+    assert cluster.run(RegisterNode("n1", cluster.incarnation(1), endpoints("n1"))) == []
+    assert state_of(cluster, 1) is NodeState.ALIVE
+
+
+def test_commands_of_an_older_incarnation_are_ignored() -> None:
+    cluster = CatalogRun(1)
+    old = cluster.incarnation(1)
+    cluster.register(1)
+    assert cluster.run(UnfenceNode("n1", old)) == []
+    cluster.unfence(1)
+    assert cluster.run(FenceNode("n1", old)) == []
+    assert state_of(cluster, 1) is NodeState.ALIVE
+    assert cluster.unfence(1) == []
+
+
+def test_what_is_not_there_is_not_found() -> None:
+    cluster = CatalogRun(1)
+    for command in (
+        UnfenceNode("x", ""),
+        FenceNode("x", ""),
+        DrainNode("x"),
+        UndrainNode("x"),
+        RemoveNode("x"),
+    ):
+        with pytest.raises(NodeNotFound, match="no node 'x'"):
+            cluster.run(command)
+
+
+# ---------------------------------------------------------------- unclean starts
+
+
+def test_an_unclean_start_takes_the_node_out_of_in_sync_sets_with_others() -> None:
+    cluster = CatalogRun(3)
+    cluster.create(1, 2, name="shared", min_in_sync=2)
+    cluster.create(1, name="alone")
+    cluster.start(1, is_clean=False)
+    shared, alone = cluster.state("shared"), cluster.state("alone")
+    assert (shared.in_sync, shared.eligible, shared.leader) == ((2,), (), 2)
+    assert (alone.in_sync, alone.leader) == ((1,), 1)
+
+
+def test_a_clean_start_leaves_it_eligible_where_too_few_are_left() -> None:
+    cluster = CatalogRun(3)
+    cluster.create(1, 2, min_in_sync=2)
+    cluster.start(1)
+    assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), (1,))
+
+
+def test_an_unclean_start_takes_the_node_out_of_the_eligible() -> None:
+    cluster = CatalogRun(3)
+    cluster.create(1, 2, min_in_sync=2)
+    cluster.fence(1)
+    assert cluster.state().eligible == (1,)
+    cluster.start(1, is_clean=False)
+    assert cluster.state().eligible == ()
+
+
+def test_a_lost_folder_counts_for_its_partition_only() -> None:
+    cluster = CatalogRun(2)
+    cluster.create(1, 2, name="a", min_in_sync=2)
+    cluster.create(1, 2, name="b", min_in_sync=2)
+    cluster.register(1, lost=[("a", 0)])
+    assert cluster.state("a").eligible == ()
+    assert cluster.state("b").eligible == (1,)
+
+
+def test_the_eligible_count_when_the_last_in_sync_comes_back_incomplete() -> None:
+    cluster = CatalogRun(3)
+    cluster.create(1, 2, 3, min_in_sync=3)
+    cluster.fence(2, 3, 1)
+    assert (cluster.state().in_sync, cluster.state().eligible) == ((1,), (2, 3))
+    cluster.start(1, is_clean=False)
+    state = cluster.state()
+    assert (state.in_sync, state.eligible, state.leader) == ((2,), (3,), NO_LEADER)
+    cluster.unfence(3)
+    state = cluster.state()
+    assert (state.in_sync, state.eligible, state.leader) == ((3,), (2,), 3)
+
+
+# ---------------------------------------------------------------- draining
+
+
+def test_a_draining_node_hands_its_leaderships_over_and_stays_in_sync() -> None:
+    cluster = CatalogRun(3)
+    cluster.create(1, 2)
+    cluster.create(1, name="alone")
+    cluster.drain(1)
+    assert cluster.state() == PartitionState((1, 2), (1, 2), 2, leader_epoch=1, epoch=1)
+    assert cluster.catalog.led_by(1) == [("alone", 0)]  # nobody else can
+    cluster.run(UndrainNode("n1"))
+    assert cluster.state().leader == 2
+    assert cluster.run(UndrainNode("n1")) == []
+
+
+def test_a_draining_leader_goes_as_soon_as_another_is_in_sync() -> None:
+    cluster = CatalogRun(2)
+    cluster.create(1, 2)
+    cluster.propose(1)
+    cluster.drain(1)
+    assert cluster.state().leader == 1
+    cluster.propose(1, 2)
+    assert cluster.state().leader == 2
+
+
+def test_when_all_drain_leaderships_stay() -> None:
+    cluster = CatalogRun(2)
+    cluster.create(1, 2)
+    cluster.drain(2)
+    cluster.drain(1)
+    assert (cluster.state().leader, cluster.state().epoch) == (1, 0)
+    cluster.run(UndrainNode("n2"))
+    assert cluster.state().leader == 2
+
+
+def test_draining_lasts_as_long_as_the_incarnation() -> None:
+    cluster = CatalogRun(2)
+    cluster.drain(1)
+    cluster.fence(1)
+    assert cluster.run(DrainNode("n1")) == []
+    cluster.unfence(1)
+    assert state_of(cluster, 1) is NodeState.DRAINING
+    cluster.start(1)
+    assert state_of(cluster, 1) is NodeState.ALIVE
+
+
+def test_a_node_that_was_fenced_while_it_drained_can_be_undrained() -> None:
+    cluster = CatalogRun(2)
+    cluster.drain(1)
+    cluster.fence(1)
+    cluster.run(UndrainNode("n1"))
+    assert state_of(cluster, 1) is NodeState.FENCED
+    assert cluster.run(UndrainNode("n1")) == []
+    cluster.unfence(1)
+    assert state_of(cluster, 1) is NodeState.ALIVE
+
+
+# ---------------------------------------------------------------- removal, names
+
+
+def test_only_a_fenced_node_without_replicas_is_removed() -> None:
+    cluster = CatalogRun(2)
+    for index in range(12):
+        cluster.create(1, name=f"t{index:02}")
+    with pytest.raises(InvalidRequest, match="node 'n1' is alive; stop it"):
+        cluster.run(RemoveNode("n1"))
+    cluster.fence(1)
+    with pytest.raises(InvalidRequest, match=r"12 topics: t00, t01, .*t09 and 2 more; reassign"):
+        cluster.run(RemoveNode("n1"))
+    for index in range(12):
+        cluster.run(DeleteTopic(f"t{index:02}"))
+    cluster.run(RemoveNode("n1"))
+    assert [node.name for node in cluster.catalog.nodes()] == ["n2"]
+
+
+def test_a_cluster_is_named_once() -> None:
+    cluster = CatalogRun()
+    assert cluster.run(NameCluster("c")) == [ClusterNamed("c")]
+    assert cluster.catalog.cluster_id == "c"
+    assert cluster.run(NameCluster("c")) == []
+    with pytest.raises(WrongCluster, match="belongs to cluster 'c', not to 'd'"):
+        cluster.run(NameCluster("d"))
