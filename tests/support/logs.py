@@ -25,7 +25,7 @@ from goqueue.log.records import encode_row
 from goqueue.log.recovery import RecoveryReport, open_log
 from goqueue.model.record import Header, Producer, StoredRecord
 from goqueue.model.settings import CleanupPolicy, TopicSettings
-from goqueue.node.partition import ProducerState
+from goqueue.node.producer_state import ProducerState
 from goqueue.sim.disk import Mount, SimDisk
 
 FOLDER = "logs/topic/0"

@@ -16,13 +16,14 @@ from goqueue.log.control import read_marker
 from goqueue.log.disk import Disk, read_file
 from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.index import SegmentIndex
+from goqueue.log.reset import RESET_SUFFIX, decided_reset
 from goqueue.log.scan import Damage, Scanner, offset_count
 from goqueue.log.segment import LOG_SUFFIX, segment_prefix
 from goqueue.model.errors import GoQueueError
 
 LOGS = "logs"
 _LOG_NAME = re.compile(r"(\d{20})\.log")
-_LEFTOVERS = (".cleaned", ".swap", ".tmp")
+_LEFTOVERS = (".cleaned", ".swap", ".tmp", RESET_SUFFIX)
 
 
 @dataclass(slots=True)
@@ -60,6 +61,8 @@ def check_partition(disk: Disk, folder: str, report: CheckReport) -> None:
         for entry in entries
         if entry.name.endswith(_LEFTOVERS)
     ]
+    if decided_reset(entries) is not None:
+        return  # what is still there is no log any more
     bases = [int(match[1]) for entry in entries if (match := _LOG_NAME.fullmatch(entry.name))]
     if checkpoint is not None:
         _check_start(folder, bases, checkpoint, report)

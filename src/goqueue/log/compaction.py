@@ -37,9 +37,9 @@ from goqueue.log.disk import Disk, File
 from goqueue.log.index import SegmentIndex, save_index
 from goqueue.log.keys import KeyMap, Picked, new_key_map
 from goqueue.log.partition_log import RELATIVE_OFFSET_MAX, PartitionLog
-from goqueue.log.recovery import finish_swap, swap_path
 from goqueue.log.scan import Damage, Found
 from goqueue.log.segment import Segment, segment_prefix
+from goqueue.log.swap import finish_swap, swap_path
 from goqueue.model.errors import GoQueueError, InvalidBatch, StorageError, invariant
 
 KEY_COUNT_MAX = 1_000_000  # 50 MB for the map; 150 where it is not compiled

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -20,7 +20,7 @@ from goqueue.log.aborted import Aborted, AbortedIndex, save_aborted
 from goqueue.log.batch import PREFIX, PREFIX_BYTES, BatchHeader
 from goqueue.log.checkpoint import Checkpoint, save_checkpoint
 from goqueue.log.disk import Disk, File
-from goqueue.log.epochs import LeaderEpochs
+from goqueue.log.epochs import NO_EPOCH, LeaderEpochs
 from goqueue.log.index import save_index
 from goqueue.log.scan import Found
 from goqueue.log.segment import Segment, remove_segment
@@ -143,7 +143,8 @@ class PartitionLog:
         self._index_users: deque[Segment] = deque()
         self.epochs = state.epochs
         self.aborted = state.aborted
-        self._durable_epoch: int | None = None  # none begun since the log was opened
+        self._durable_epoch: int | None = None  # none since the log was opened
+        self._led_epoch: int | None = None  # the one in force, if it was begun here
         self.log_start = state.log_start
         self.clean_end = state.clean_end  # compaction has been up to here
         self.durable_end = state.durable_end
@@ -175,10 +176,26 @@ class PartitionLog:
     def is_durable(self) -> bool:
         return self.durable_end == self.end and not self._names_changed
 
+    @property
+    def durable_epoch(self) -> int | None:
+        """The epoch whose batches may be written: with the history up to it, it is on disk. None since the log was opened
+        or cut, until a checkpoint says so again."""
+        return self._durable_epoch
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last batch; NO_EPOCH in an empty log. With the end it is what a follower's leader compares."""
+        epoch = self.epochs.at(self.end - 1) if self.end > self.log_start else None
+        return NO_EPOCH if epoch is None else epoch
+
     def advance_high_watermark(self, offset: int) -> None:
         if offset > self.end:
             raise InvariantViolation(f"high watermark {offset} beyond the end {self.end} of {self.folder}")
         self.high_watermark = max(self.high_watermark, offset)
+
+    def note_high_watermark(self, offset: int) -> None:
+        """What the leader says, as far as this log goes."""
+        self.high_watermark = max(self.high_watermark, min(offset, self.end))
 
     # ---------------------------------------------------------------- writing
 
@@ -186,28 +203,61 @@ class PartitionLog:
         """A new leader takes over. Its first append may follow only after a checkpoint: the history of epochs
         must be on disk before a batch of the epoch can be."""
         self.epochs.begin(epoch, self.end)
+        self._led_epoch = epoch
+
+    def adopt_epoch(self, epoch: int, start: int) -> None:
+        """The batches from `start`, the end, on were written by another leader in `epoch`. As with one that begins here, the
+        first may be written only after a checkpoint. Nothing changes if the epoch is in force already."""
+        invariant(start == self.end, f"epoch {epoch} from {start} on where {self.folder} ends at {self.end}")
+        self.epochs.adopt(epoch, start)
+        self._led_epoch = None
 
     def append(self, batch: bytes, header: BatchHeader, *, now_ms: int) -> int:
         """Write a validated batch at the end and return the base offset it got. Durable only after a sync."""
+        base, epoch = self.end, self.epochs.latest
+        if epoch != self._led_epoch or epoch != self._durable_epoch:
+            self._refuse_epoch(epoch)
+        prefix = PREFIX.pack(base, header.length, epoch)
+        self._write((prefix, memoryview(batch)[PREFIX_BYTES:]), header, len(batch), now_ms)
+        return base
+
+    def replicate(self, batch: bytes | memoryview, header: BatchHeader, *, now_ms: int) -> None:
+        """Write a leader's batch at the end as it is, offsets, epoch and all. Its checksum is the caller's to check, and so
+        is where it begins: a leader that has compacted may answer with a batch from before the end (see `cut_back`)."""
+        epoch = header.leader_epoch
+        if self._led_epoch is not None or epoch != self.epochs.current or epoch != self._durable_epoch:
+            self._refuse_epoch(epoch)
+        invariant(
+            header.base_offset == self.end and header.size == len(batch),
+            f"batch of {len(batch)} bytes at {header.base_offset} where {self.folder} ends at {self.end}",
+        )
+        self._write((batch,), header, len(batch), now_ms)
+
+    def _write(
+        self, chunks: Sequence[bytes | memoryview], header: BatchHeader, size: int, now_ms: int
+    ) -> None:
         if self.failure is not None:
             raise PartitionOffline(f"{self.folder} takes no writes: {self.failure}", folder=self.folder)
-        epoch = self.epochs.latest
-        if epoch != self._durable_epoch:
-            raise InvariantViolation(f"append to {self.folder} in epoch {epoch}, which is not on disk")
         try:
             segment = self._segment_for(header, now_ms)
-            base = segment.end_offset
             segment.append(
-                (PREFIX.pack(base, header.length, epoch), memoryview(batch)[PREFIX_BYTES:]),
-                end_offset=base + header.last_offset_delta + 1,
+                chunks,
+                end_offset=segment.end_offset + header.last_offset_delta + 1,
                 max_timestamp=header.max_timestamp,
-                size=len(batch),
+                size=size,
             )
         except OSError as error:
             raise self._write_failed(error) from error
         if not self._unsynced or self._unsynced[-1] is not segment:
             self._unsynced.append(segment)
-        return base
+
+    def _refuse_epoch(self, epoch: int) -> None:
+        if self.failure is not None:
+            raise PartitionOffline(f"{self.folder} takes no writes: {self.failure}", folder=self.folder)
+        raise InvariantViolation(
+            f"write to {self.folder} in epoch {epoch}: in force is {self.epochs.current}, begun here {self._led_epoch}, "
+            f"on disk {self._durable_epoch}"
+        )
 
     def roll(self, now_ms: int) -> None:
         """Begin another segment, then seal the one before: if the first fails nothing has changed. An empty one
@@ -376,7 +426,8 @@ class PartitionLog:
 
     def finish_checkpoint(self, job: CheckpointJob) -> None:
         self.finish_sync(job.sync)
-        self._durable_epoch = job.checkpoint.epoch_latest
+        epochs = job.checkpoint.epochs
+        self._durable_epoch = epochs[-1][0] if epochs else None
         self.aborted.saved(job.aborted_change_count)
         # Not earlier: until a checkpoint says where the log starts now, a crash brings the older start back.
         self.aborted.forget_before(job.checkpoint.log_start)

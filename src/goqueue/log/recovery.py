@@ -22,25 +22,38 @@ a start costs one directory listing and one small file.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from goqueue.log.aborted import AbortedIndex, Digest, TransactionWalk, empty_aborted, load_aborted
 from goqueue.log.batch import HEADER_BYTES, read_header
-from goqueue.log.checkpoint import NO_STATE, Checkpoint, load_checkpoint, save_checkpoint
+from goqueue.log.checkpoint import NO_STATE, Checkpoint, load_checkpoint
+from goqueue.log.cutting import cut_files
 from goqueue.log.disk import Disk, Entry, read_file, replace_file
 from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.index import SegmentIndex, load_index
 from goqueue.log.partition_log import NO_SPACE, SYNC_FAILED, LogState, Owner, PartitionLog
+from goqueue.log.reset import decide_reset, decided_reset, finish_reset
 from goqueue.log.scan import Damage, Found, Scanner, is_all_there, offset_count
-from goqueue.log.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, remove_segment, segment_prefix
-from goqueue.model.errors import OffsetOutOfRange
+from goqueue.log.segment import (
+    INDEX_SUFFIXES,
+    LOG_NAME,
+    LOG_SUFFIX,
+    Segment,
+    remove_segment,
+    segment_prefix,
+)
+from goqueue.log.swap import SWAP_NAME, finish_swap
+from goqueue.model.errors import (
+    InvariantViolation,
+    OffsetOutOfRange,
+    PartitionOffline,
+    StorageError,
+    invariant,
+)
 from goqueue.model.settings import TopicSettings
 
 QUARANTINE = "quarantine"
-_LOG_NAME = re.compile(r"(\d{20})\.log")
-_SWAP_NAME = re.compile(r"(\d{20})-(\d{20})\.swap")
 
 
 @dataclass(slots=True)
@@ -51,6 +64,7 @@ class RecoveryReport:
     scanned_bytes: int = 0
     cut_bytes: int = 0
     damage: list[str] = field(default_factory=list)
+    damaged: list[tuple[int, int]] = field(default_factory=list)  # offsets [start, end) that cannot be served
     notes: list[str] = field(default_factory=list)
 
 
@@ -63,54 +77,83 @@ def open_log(
     return PartitionLog(disk, folder, settings, state, owner), report
 
 
-def truncate_log(log: PartitionLog, disk: Disk, owner: Owner, offset: int) -> RecoveryReport:
+def truncate_log(
+    log: PartitionLog, disk: Disk, owner: Owner, offset: int, *, forced: bool = False
+) -> RecoveryReport:
     """Cut the log so that it ends at `offset`, a batch boundary; the indexes, epochs and the owner's state go back with it.
-
-    A checkpoint that lies beyond the cut is taken back first. Otherwise a crash after the cut could leave it
-    pointing into bytes that were written later."""
+    Only who is `forced` to may cut below the high watermark. No sync and no checkpoint may be under way."""
     if not log.log_start <= offset <= log.end:
         raise OffsetOutOfRange(offset, earliest=log.log_start, latest=log.end)
-    folder = log.folder
-    log_start, high_watermark = log.log_start, min(log.high_watermark, offset)
-    checkpoint = load_checkpoint(disk, folder)
-    if not isinstance(checkpoint, Checkpoint) or checkpoint.recovery_offset > offset:
-        save_checkpoint(disk, folder, _from_the_beginning(log, offset))
-    for segment in reversed(log.segments):
-        if segment.base_offset >= offset and segment is not log.segments[0]:
-            remove_segment(disk, segment.prefix)
-        elif segment.end_offset > offset:
-            file, position = segment.file(), segment.position_of(offset)
-            for suffix in INDEX_SUFFIXES:
-                disk.remove(segment.prefix + suffix)
-            disk.sync_dir(folder)  # an index never outlives the batches it points to
-            file.truncate(position)
-            file.sync()
-    disk.sync_dir(folder)
-    report = RecoveryReport(folder)
-    log.adopt(_Recovery(disk, folder, log.settings, owner, report).run())
-    # The checkpoint may be older than these two, and neither may go back.
-    log.advance_high_watermark(min(high_watermark, log.end))
+    _refuse_cut(log, offset, forced=forced)
+    invariant(batch_boundary(log, offset) == offset, f"no batch of {log.folder} begins at {offset}")
+    if offset == log.log_start:  # which may lie inside a batch
+        return _begin_anew(log, disk, owner, offset)
+    log_start, high_watermark, durable_end = log.log_start, log.high_watermark, log.durable_end
+    report = RecoveryReport(log.folder)
+    try:
+        cut_files(log, disk, offset)
+        log.adopt(_Recovery(disk, log.folder, log.settings, owner, report).run())
+    except OSError as error:
+        raise _half_done(log, error) from error
+    log.epochs.truncate(offset)
+    # The checkpoint may be older than these, and none may go back further than it must.
+    log.note_high_watermark(high_watermark)
+    log.durable_end = max(log.durable_end, min(durable_end, log.end))
     if log.log_start < log_start <= log.high_watermark:
         log.delete_before(log_start)
     return report
 
 
-def _from_the_beginning(log: PartitionLog, offset: int) -> Checkpoint:
-    first = log.segments[0].base_offset if log.segments else log.log_start
-    epochs = LeaderEpochs(log.epochs.entries(), log.epochs.latest)
-    epochs.truncate(offset)
-    return Checkpoint(
-        log_start=min(log.log_start, offset),
-        high_watermark=min(log.high_watermark, offset),
-        clean_end=min(log.clean_end, offset),
-        recovery_offset=first,
-        recovery_segment=first,
-        recovery_position=0,
-        recovery_max_timestamp=-1,
-        epoch_latest=epochs.latest,
-        epochs=epochs.entries(),
-        owner=NO_STATE,
-    )
+def reset_log(log: PartitionLog, disk: Disk, owner: Owner, offset: int) -> RecoveryReport:
+    """Forget everything and begin empty at `offset`. After a crash the log is the old one or empty there, nothing between.
+    No sync and no checkpoint may be under way."""
+    invariant(offset >= 0, f"{log.folder} cannot begin at offset {offset}")
+    _refuse_cut(log, offset, forced=True)
+    return _begin_anew(log, disk, owner, offset)
+
+
+def cut_back(
+    log: PartitionLog, disk: Disk, owner: Owner, offset: int, *, forced: bool = False
+) -> RecoveryReport:
+    """Have the log end at or before `offset`, wherever that is: at the batch boundary before it, or empty at `offset` where
+    the log starts only later. For offsets that a leader gives: the end of an epoch, or the start of a batch that it has
+    compacted and this log has not."""
+    if offset < log.log_start:
+        _refuse_cut(log, offset, forced=forced)
+        return _begin_anew(log, disk, owner, offset)
+    return truncate_log(log, disk, owner, batch_boundary(log, offset), forced=forced)
+
+
+def batch_boundary(log: PartitionLog, offset: int) -> int:
+    """The largest offset up to `offset` at which a batch, sound or damaged, begins or the log ends. The start of the log
+    counts as one, also inside a batch, and is the least."""
+    holding = next((segment for segment in reversed(log.segments) if segment.base_offset <= offset), None)
+    return max(log.log_start, holding.boundary(offset)[1] if holding else 0)
+
+
+def _refuse_cut(log: PartitionLog, offset: int, *, forced: bool) -> None:
+    if log.failure is not None:
+        raise PartitionOffline(f"{log.folder} takes no changes: {log.failure}", folder=log.folder)
+    if not forced and offset < log.high_watermark:
+        raise InvariantViolation(
+            f"{log.folder} cut at {offset}, below its high watermark {log.high_watermark}"
+        )
+
+
+def _half_done(log: PartitionLog, error: OSError) -> StorageError:
+    """What is in the files is not what the log knows: it has to be opened again, which finishes the cut or undoes it."""
+    log.fail(f"cutting it failed: {error}")
+    return StorageError(f"cutting {log.folder} failed: {error}")
+
+
+def _begin_anew(log: PartitionLog, disk: Disk, owner: Owner, offset: int) -> RecoveryReport:
+    report = RecoveryReport(log.folder)
+    try:
+        decide_reset(disk, log.folder, offset)
+        log.adopt(_Recovery(disk, log.folder, log.settings, owner, report).run())
+    except OSError as error:
+        raise _half_done(log, error) from error
+    return report
 
 
 class _Recovery:
@@ -126,9 +169,9 @@ class _Recovery:
         self._report = report
 
     def run(self) -> LogState:
-        self._finish_compaction()
+        self._finish_interrupted()
         entries = self._disk.list(self._folder)
-        sizes = {int(match[1]): entry.size for entry in entries if (match := _LOG_NAME.fullmatch(entry.name))}
+        sizes = {int(match[1]): entry.size for entry in entries if (match := LOG_NAME.fullmatch(entry.name))}
         self._remove_strays(entries, sizes)
         checkpoint = self._checkpoint(sizes)
         self._epochs = (
@@ -153,6 +196,7 @@ class _Recovery:
                 f"{self._folder}: offsets {checkpoint.log_start} to {start} (exclusive) are missing; their segments are gone"
             )
         end = segments[-1].end_offset if segments else log_start
+        self._epochs.truncate(end + 1)
         if checkpoint and end < checkpoint.recovery_offset:
             self._derive_again(segments)
         # Alone, a node's high watermark is its end; a follower's is what its leader told it.
@@ -328,6 +372,7 @@ class _Recovery:
         return index
 
     def _report_damage(self, segment: Segment, damage: Damage) -> None:
+        self._report.damaged.append((damage.start, segment.end_offset if damage.end is None else damage.end))
         self._report.damage.append(
             f"{segment.path} at byte {damage.position}: offsets {damage.start} to {damage.end} (exclusive) "
             f"are damaged: {damage.reason}"
@@ -421,9 +466,15 @@ class _Recovery:
         bases = sorted(sizes)
         return [base for base, following in pairwise(bases) if following <= log_start]
 
-    def _finish_compaction(self) -> None:
-        for entry in self._disk.list(self._folder):
-            match = _SWAP_NAME.fullmatch(entry.name)
+    def _finish_interrupted(self) -> None:
+        entries = self._disk.list(self._folder)
+        reset_to = decided_reset(entries)
+        if reset_to is not None:
+            finish_reset(self._disk, self._folder, reset_to)
+            self._report.notes.append(f"{self._folder}: begun anew at offset {reset_to}")
+            return
+        for entry in entries:
+            match = SWAP_NAME.fullmatch(entry.name)
             if match:
                 finish_swap(self._disk, self._folder, int(match[1]), int(match[2]))
             elif entry.name.endswith((".cleaned", ".tmp")):
@@ -434,21 +485,3 @@ class _Recovery:
             stem, _, suffix = entry.name.partition(".")
             if f".{suffix}" in INDEX_SUFFIXES and stem.isdigit() and int(stem) not in sizes:
                 self._disk.remove(f"{self._folder}/{entry.name}")
-
-
-def swap_path(folder: str, base: int, end: int) -> str:
-    return f"{folder}/{base:020d}-{end:020d}.swap"
-
-
-def finish_swap(disk: Disk, folder: str, base: int, end: int) -> None:
-    """Put a compacted segment in the place of those it replaces. May be repeated after a crash anywhere."""
-    for entry in disk.list(folder):
-        match = _LOG_NAME.fullmatch(entry.name)
-        if match and base < int(match[1]) < end:
-            remove_segment(disk, segment_prefix(folder, int(match[1])))
-    prefix = segment_prefix(folder, base)
-    for suffix in INDEX_SUFFIXES:
-        disk.remove(prefix + suffix)
-    disk.sync_dir(folder)  # the replaced ones are gone before the swap file stops saying so
-    disk.rename(swap_path(folder, base, end), prefix + LOG_SUFFIX)
-    disk.sync_dir(folder)

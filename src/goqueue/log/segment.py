@@ -3,6 +3,7 @@ others never change again, except that compaction replaces one as a whole."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from goqueue.log.batch import HEADER_BYTES, BatchHeader, decode_batch, frame_problem, read_header
@@ -12,6 +13,7 @@ from goqueue.log.scan import Damage, EpochOf, Found, Scanner
 from goqueue.model.errors import DataCorrupt
 
 LOG_SUFFIX = ".log"
+LOG_NAME = re.compile(r"(\d{20})\.log")
 INDEX_SUFFIXES = (".index", ".timeindex")
 _HEADER_WINDOW_BYTES = 8 * 1024
 _HINT_COUNT_MAX = 64
@@ -171,11 +173,18 @@ class Segment:
                     return record.offset, record.timestamp_ms
         return None
 
-    def position_of(self, offset: int) -> int:
-        """Where the batch that starts at `offset` starts; the size for the end offset."""
+    def boundary(self, offset: int) -> tuple[int, int]:
+        """Position and offset of the last batch, sound or damaged, that starts at or before `offset`; both ends for the end
+        offset."""
         if offset >= self.end_offset:
-            return self.size
-        return (self._find(offset, cached_only=False) or self._find_by_checksums(offset))[0]
+            return self.size, self.end_offset
+        found = 0, self.base_offset
+        for item in self.scan(*self._batch_start(offset), check_crc=True):
+            start = item.start if isinstance(item, Damage) else item.header.base_offset
+            if start > offset:
+                break
+            found = item.position, start
+        return found
 
     def _find(self, offset: int, *, cached_only: bool) -> tuple[int, int] | None:
         """Position and base offset of the batch that holds `offset`; None if a header on the way is wrong."""

@@ -23,7 +23,7 @@ from goqueue.log.recovery import open_log
 from goqueue.log.scan import Found
 from goqueue.model.errors import StorageError
 from goqueue.model.record import Producer
-from goqueue.node.partition import ProducerState
+from goqueue.node.producer_state import ProducerState
 
 HOUR_MS = 3_600_000
 

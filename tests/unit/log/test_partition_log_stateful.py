@@ -203,7 +203,7 @@ class LogMachine(RuleBasedStateMachine):
         ends = [end for end in self.batch_ends() if end >= self.log_start] or [self.end]
         offset = ends[int(part * (len(ends) - 1))]
         watermark = min(self.disk.log.high_watermark, offset)
-        truncate_log(self.disk.log, self.disk.mount, self.disk.owner, offset)
+        truncate_log(self.disk.log, self.disk.mount, self.disk.owner, offset, forced=True)
         assert self.disk.log.high_watermark == watermark
         self.disk.is_led = False
         self.forget_from(offset, self.disk.log.end)
@@ -370,7 +370,7 @@ class LogMachine(RuleBasedStateMachine):
             except DataCorrupt as error:
                 torn_at = error.start
                 assert torn_at >= durable_end
-                truncate_log(log, self.disk.mount, self.disk.owner, torn_at)
+                truncate_log(log, self.disk.mount, self.disk.owner, torn_at, forced=True)
                 return
 
     def adopt_compacted(self) -> None:

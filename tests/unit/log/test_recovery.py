@@ -25,7 +25,7 @@ from goqueue.log.partition_log import PartitionLog
 from goqueue.log.recovery import QUARANTINE, RecoveryReport, open_log, truncate_log
 from goqueue.model.errors import DataCorrupt, OffsetOutOfRange, StorageError
 from goqueue.model.record import StoredRecord
-from goqueue.node.partition import ProducerState
+from goqueue.node.producer_state import ProducerState
 from goqueue.sim.disk import PowerLost, SimDisk
 
 PATH_0 = f"{FOLDER}/{0:020d}.log"
@@ -302,7 +302,7 @@ def test_a_power_cut_anywhere_in_a_roll_loses_nothing() -> None:
 
 def test_a_power_cut_anywhere_in_a_truncation_leaves_the_old_log_or_a_shorter_one() -> None:
     def truncate(life: Life) -> None:
-        truncate_log(life.disk.log, life.disk.mount, life.disk.owner, 6)
+        truncate_log(life.disk.log, life.disk.mount, life.disk.owner, 6, forced=True)
 
     def allowed(records: list[StoredRecord]) -> bool:
         return 6 <= len(records) <= 16 and [record.offset for record in records] == list(range(len(records)))
@@ -451,10 +451,11 @@ def test_truncation_shortens_the_log_and_its_indexes() -> None:
         disk.append(plain_batch(b"value %02d" % at, timestamp_ms=1_000 + at))
     disk.checkpoint()
     files_before = disk.device.snapshot()
-    truncate_log(disk.log, disk.mount, disk.owner, 7)
+    truncate_log(disk.log, disk.mount, disk.owner, 7, forced=True)
     disk.sync()
     assert (disk.log.end, disk.log.high_watermark, disk.log.durable_end) == (7, 7, 7)
     assert disk.log.first_at_or_after(1_007) is None
+    disk.is_led = False
     disk.lead()
     disk.checkpoint()
     files = disk.device.snapshot()
@@ -473,14 +474,14 @@ def test_truncation_outside_the_log_is_refused_and_changes_nothing() -> None:
     disk.log.delete_before(3)
     for offset in (2, disk.log.end + 1):
         with pytest.raises(OffsetOutOfRange):
-            truncate_log(disk.log, disk.mount, disk.owner, offset)
+            truncate_log(disk.log, disk.mount, disk.owner, offset, forced=True)
     assert len(disk.records()) == 11
 
 
 def test_truncation_takes_neither_the_start_nor_the_high_watermark_back() -> None:
     disk = unsaved_log()
     disk.log.delete_before(5)
-    truncate_log(disk.log, disk.mount, disk.owner, 10)
+    truncate_log(disk.log, disk.mount, disk.owner, 10, forced=True)
     assert (disk.log.log_start, disk.log.high_watermark, disk.log.end) == (5, 10, 10)
 
 

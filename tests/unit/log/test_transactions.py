@@ -13,7 +13,7 @@ from goqueue.log.compaction import compact
 from goqueue.log.recovery import open_log, truncate_log
 from goqueue.log.scan import Found
 from goqueue.model.record import NewRecord, Producer
-from goqueue.node.partition import ProducerState
+from goqueue.node.producer_state import ProducerState
 from goqueue.sim.disk import PowerLost
 
 INDEX = f"{FOLDER}/aborted.index"
@@ -240,7 +240,7 @@ def test_truncation_takes_back_what_happened_behind_the_cut(saved: bool) -> None
     disk = interleaved()
     if saved:
         disk.checkpoint()
-    truncate_log(disk.log, disk.mount, disk.owner, 4)
+    truncate_log(disk.log, disk.mount, disk.owner, 4, forced=True)
     disk.is_led = False
     assert list(disk.log.aborted) == []
     assert [entry.transaction_start for entry in disk.owner.table.open_entries()] == [0, 1, 2]

@@ -137,7 +137,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.cut(ends[int(part * (len(ends) - 1))])
 
     def cut(self, offset: int) -> None:
-        truncate_log(self.disk.log, self.disk.mount, self.disk.owner, offset)
+        truncate_log(self.disk.log, self.disk.mount, self.disk.owner, offset, forced=True)
         self.disk.is_led = False
         self.adopt()
 
