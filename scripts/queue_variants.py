@@ -301,8 +301,8 @@ VARIANTS: Final = (
         19,
         "a cancel knows the offset and not the partition",
         "node/schedule/scheduler.py",
-        "        self._guard.admit_relief()\n        schedule = self._known(topic, index)\n",
-        "        self._guard.admit_relief()\n        schedule = self._known(topic, 0)\n",
+        "        self._guard.admit_relief()\n        schedule = await self._found(topic, index)\n",
+        "        self._guard.admit_relief()\n        schedule = await self._found(topic, 0)\n",
         (
             f"{REST}::test_trap_19_delays_of_two_partitions_do_not_collide_survive_kill_9_and_stay_cancelled",
             "tests/unit/node/test_node_schedule.py::test_delays_of_two_partitions_with_the_same_offset_do_not_collide",

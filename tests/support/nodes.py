@@ -18,7 +18,7 @@ from goqueue.model.settings import TopicSettings
 from goqueue.node.config import LogConfig, NodeConfig
 from goqueue.node.folder import partition_folder
 from goqueue.node.node import Node
-from goqueue.node.partition import ProducerState
+from goqueue.node.producer_state import ProducerState
 from goqueue.node.requests import NewMessage, Outcome, ReadQuery
 from goqueue.sim.broker import SimClock
 from goqueue.sim.disk import SimDisk

@@ -19,11 +19,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": {"model"},
     "node": {"model", "log", "core"},
     "wire": {"model"},
+    "peer": {"model", "log", "core", "node", "wire"},
     "api": {"model", "node", "wire"},
     "client": {"model", "log", "wire"},
     "pipeline": {"model", "log", "wire", "client"},
-    "cli": {"model", "log", "core", "node", "wire", "api", "client", "pipeline", "sim"},
-    "sim": {"model", "log", "core", "node", "wire", "api", "client"},
+    "cli": {"model", "log", "core", "node", "wire", "peer", "api", "client", "pipeline", "sim"},
+    "sim": {"model", "log", "core", "node", "wire", "peer", "api", "client"},
 }
 # `api` hands the disk to nobody: what it needs of the log it gets through `node`.
 IMPURE = {"asyncio", "logging", "os", "pathlib", "random", "secrets", "socket", "threading", "time", "uuid"}

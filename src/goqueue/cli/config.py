@@ -1,7 +1,8 @@
 """Configuration: defaults < TOML file < `GOQUEUE_*` environment < flags, into one typed `Config`.
 
 Every value of every source is checked, also those that a stronger source overrides, and all problems come
-back together: an operator repairs a file once, not once per line.
+back together: an operator repairs a file once, not once per line. What a cluster needs other defaults for, a profile or the
+number of peers, changes those defaults and nothing that was set.
 """
 
 from __future__ import annotations
@@ -13,12 +14,29 @@ from typing import NamedTuple
 
 from msgspec import Struct, field, structs
 
-from goqueue.cli.config_keys import KEY_BY_ENVIRONMENT, KEY_BY_NAME, KEYS, SECTIONS, Value, is_node_id
+from goqueue.cli.cluster_checks import cluster_problems, cluster_warnings, own_peer
+from goqueue.cli.config_keys import (
+    KEY_BY_ENVIRONMENT,
+    KEY_BY_NAME,
+    KEYS,
+    SECRET_LENGTH_MIN,
+    SECTIONS,
+    Value,
+    is_node_id,
+)
+from goqueue.cli.config_problems import Problem, Setting
 from goqueue.cli.config_sources import Raw, SourceUnreadable, read_environment, read_file, read_flags
+from goqueue.cli.peer_list import address_of, parse_peers
+from goqueue.cli.profiles import PROFILES
 from goqueue.model.settings import as_texts, resolve
-from goqueue.node.config import NodeConfig
+from goqueue.node.config import ClusterConfig, NodeConfig
+
+__all__ = ["Config", "ConfigProblems", "Loaded", "Problem", "Setting", "default_values", "load_config"]
 
 _SHOWN_LENGTH_MAX = 80
+_HIDDEN = "(hidden)"
+_REPLICATED_PEER_COUNT = 3  # from here on one node can be lost without losing what only it has acknowledged
+_REPLICATED_IN_SYNC_MIN = 2
 _ORDERED = (  # the first of each pair must not be above the second
     ("disk.warn_percent", "disk.refuse_percent"),
     ("default_partitions", "limits.partitions_per_topic_max"),
@@ -32,20 +50,16 @@ class Config(Struct, frozen=True):
     http: str = "127.0.0.1:8080"
     kafka: str = "127.0.0.1:9092"
     kafka_advertised: str = ""
+    http_advertised: str = ""
+    cluster_listen: str = "127.0.0.1:7000"
+    cluster_advertised: str = ""
+    cluster_secret: str = ""
+    cluster_tls_certificate: str = ""
+    cluster_tls_key: str = ""
+    cluster_tls_authority: str = ""
+    profile: str = "default"
     log_level: str = "info"
     node: NodeConfig = field(default_factory=NodeConfig)
-
-
-class Problem(NamedTuple):
-    """One thing to repair: where it stands, what is there, and what would be right."""
-
-    source: str
-    key: str
-    value: str
-    right: str
-
-    def __str__(self) -> str:
-        return f"{self.source}: {self.key} = {self.value}: {self.right}" if self.key else self.right
 
 
 class ConfigProblems(Exception):
@@ -56,17 +70,12 @@ class ConfigProblems(Exception):
         self.problems = problems
 
 
-class Setting(NamedTuple):
-    """A value in force and the source that set it."""
-
-    key: str
-    value: Value
-    source: str
-
-
 class Loaded(NamedTuple):
+    """`settings` are to be shown: secrets are not in them."""
+
     config: Config
     settings: list[Setting]
+    warnings: list[str]
 
 
 def load_config(
@@ -85,12 +94,14 @@ def load_config(
             problems.append(Problem(file, "", "", str(error)))
     raws += read_environment(environment or {})
     raws += read_flags(flags or {})
-    in_force = _default_settings() | _check(raws, problems)
+    in_force = _in_force(_check(raws, problems))
+    secret = _secret(in_force, problems)
     problems += _contradictions(in_force)
+    problems += cluster_problems(in_force, secret)
     if problems:
         raise ConfigProblems(problems)
     settings = [in_force[key.name] for key in KEYS]
-    return Loaded(_build(settings), settings)
+    return Loaded(_build(settings, secret), _shown(settings), cluster_warnings(in_force))
 
 
 def default_values() -> dict[str, Value]:
@@ -101,19 +112,47 @@ def default_values() -> dict[str, Value]:
         "http": config.http,
         "kafka": config.kafka,
         "kafka_advertised": config.kafka_advertised,
+        "http_advertised": config.http_advertised,
         "auto_create_topics": config.node.auto_create_topics,
         "log_level": config.log_level,
         "node_id": config.node.node_id,
+        "profile": config.profile,
         "default_partitions": config.node.default_partition_count,
         "drain_timeout_ms": config.node.drain_timeout_ms,
+        "cluster.listen": config.cluster_listen,
+        "cluster.advertised": config.cluster_advertised,
+        "cluster.secret": config.cluster_secret,
+        "cluster.secret_file": "",
+        "cluster.tls_certificate": config.cluster_tls_certificate,
+        "cluster.tls_key": config.cluster_tls_key,
+        "cluster.tls_authority": config.cluster_tls_authority,
     }
-    for section in ("limits", "disk", "log", "groups", "transactions", "queue"):
+    for section in ("limits", "disk", "log", "groups", "transactions", "queue", "cluster"):
         values |= {
             f"{section}.{name}": value
             for name, value in structs.asdict(getattr(config.node, section)).items()
         }
+    values["cluster.peers"] = ""
     topic = as_texts(config.node.topic_defaults)
     return values | {f"topic_defaults.{name}": text for name, text in topic.items()}
+
+
+def _in_force(found: dict[str, Setting]) -> dict[str, Setting]:
+    """What was set, and for the rest the defaults that fit it."""
+    in_force = _default_settings() | found
+    timings = PROFILES[str(in_force["profile"].value)]
+    if "profile" in found:
+        in_force |= {
+            (name := f"cluster.{field}"): Setting(name, value, "profile") for field, value in timings.items()
+        }
+    peers = parse_peers(str(in_force["cluster.peers"].value))
+    if len(peers) >= _REPLICATED_PEER_COUNT:
+        name = "topic_defaults.min.insync.replicas"
+        in_force[name] = Setting(name, str(_REPLICATED_IN_SYNC_MIN), "peers")
+    own = own_peer(peers, str(in_force["node_id"].value))
+    if own is not None:
+        in_force["cluster.advertised"] = Setting("cluster.advertised", str(address_of(own)), "peers")
+    return in_force | found
 
 
 def _default_settings() -> dict[str, Setting]:
@@ -135,15 +174,16 @@ def _check(raws: Iterable[Raw], problems: list[Problem]) -> dict[str, Setting]:
         try:
             value = key.read(raw.value, typed=raw.typed)
         except ValueError:
-            problems.append(_problem(raw, f"it must be {key.kind.expected}"))
+            right = f"it must be {key.kind.expected}"
+            problems.append(_problem(raw, right, is_secret=key.is_secret))
             continue
         source = raw.source if raw.typed else f"{raw.source}: {raw.written}"
         found[key.name] = Setting(key.name, value, source)
     return found
 
 
-def _problem(raw: Raw, right: str) -> Problem:
-    shown = repr(raw.value)
+def _problem(raw: Raw, right: str, *, is_secret: bool = False) -> Problem:
+    shown = _HIDDEN if is_secret else repr(raw.value)
     if len(shown) > _SHOWN_LENGTH_MAX:
         shown = shown[:_SHOWN_LENGTH_MAX] + "..."
     return Problem(raw.source, raw.written, shown, right)
@@ -157,22 +197,50 @@ def _unknown(raw: Raw) -> str:
     return f"there is no such key; did you mean {nearest[0]}?" if nearest else "there is no such key"
 
 
+def _secret(in_force: Mapping[str, Setting], problems: list[Problem]) -> str:
+    """The secret itself, or what the file holds that was named instead of it."""
+    direct, file = in_force["cluster.secret"], in_force["cluster.secret_file"]
+    if not file.value:
+        return str(direct.value)
+    if direct.value:
+        problems.append(file.problem(f"cluster.secret is set as well ({direct.source}); give one of them"))
+        return str(direct.value)
+    try:
+        with open(str(file.value), encoding="utf-8") as opened:
+            secret = opened.read().strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        problems.append(file.problem(f"it cannot be read: {reason}"))
+        return _HIDDEN  # there is one, so nobody need say that it is missing
+    if len(secret) < SECRET_LENGTH_MIN:
+        problems.append(file.problem(f"the secret in it must have {SECRET_LENGTH_MIN} characters or more"))
+    return secret
+
+
+def _shown(settings: Iterable[Setting]) -> list[Setting]:
+    return [
+        setting._replace(value=_HIDDEN) if setting.value and KEY_BY_NAME[setting.key].is_secret else setting
+        for setting in settings
+    ]
+
+
 def _contradictions(in_force: Mapping[str, Setting]) -> list[Problem]:
     problems = []
     for low_name, high_name in _ORDERED:
         low, high = in_force[low_name], in_force[high_name]
         if float(low.value) > float(high.value):
-            right = f"it must not be above {high.key}, which is {high.value} ({high.source})"
-            problems.append(Problem(low.source, low.key, str(low.value), right))
+            problems.append(
+                low.problem(f"it must not be above {high.key}, which is {high.value} ({high.source})")
+            )
     return problems
 
 
-def _build(settings: Iterable[Setting]) -> Config:
+def _build(settings: Iterable[Setting], secret: str) -> Config:
     sections: dict[str, dict[str, Value]] = {name: {} for name in ("", *SECTIONS)}
     for setting in settings:
         section, dot, name = setting.key.partition(".")
         sections[section if dot else ""][name if dot else section] = setting.value
-    top, base = sections[""], NodeConfig()
+    top, base, cluster = sections[""], NodeConfig(), sections["cluster"]
     node = structs.replace(
         base,
         node_id=top.pop("node_id"),
@@ -188,5 +256,23 @@ def _build(settings: Iterable[Setting]) -> Config:
         groups=structs.replace(base.groups, **sections["groups"]),
         transactions=structs.replace(base.transactions, **sections["transactions"]),
         queue=structs.replace(base.queue, **sections["queue"]),
+        cluster=_cluster(base.cluster, cluster),
     )
-    return structs.replace(Config(), node=node, **top)
+    return structs.replace(
+        Config(),
+        node=node,
+        cluster_listen=cluster["listen"],
+        cluster_advertised=cluster["advertised"],
+        cluster_secret=secret,
+        cluster_tls_certificate=cluster["tls_certificate"],
+        cluster_tls_key=cluster["tls_key"],
+        cluster_tls_authority=cluster["tls_authority"],
+        **top,
+    )
+
+
+def _cluster(base: ClusterConfig, section: Mapping[str, Value]) -> ClusterConfig:
+    """The part that the node itself is told; the rest is for whoever puts its listeners together."""
+    names = {one.name for one in structs.fields(ClusterConfig)}
+    values = {name: value for name, value in section.items() if name in names and name != "peers"}
+    return structs.replace(base, peers=parse_peers(str(section["peers"])), **values)

@@ -26,7 +26,14 @@ request_bytes_max = 16777216
 
 [topic_defaults]
 "retention.ms" = 86400000
+
+[cluster]
+listen = "10.0.0.1:7000"
+peers = ["node-1@10.0.0.1:7000", "node-2@10.0.0.2:7000", "node-3@10.0.0.3:7000"]
+secret_file = "/etc/goqueue/cluster-secret"
 ```
+
+A profile changes defaults in [cluster], and three or more peers make 2 the default of `min.insync.replicas`.
 """
 _HEADINGS = {
     "": "Top level",
@@ -36,6 +43,7 @@ _HEADINGS = {
     "groups": "[groups]",
     "transactions": "[transactions]",
     "queue": "[queue]",
+    "cluster": "[cluster]",
     "topic_defaults": "[topic_defaults]",
 }
 

@@ -6,11 +6,12 @@ a type or a range. `docs/config.md` is printed from it.
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from goqueue.cli.addresses import Address, is_node_id, parse_address
+from goqueue.cli.peer_list import format_peers, parse_peers
+from goqueue.cli.profiles import PROFILES
 from goqueue.model.errors import InvalidSetting
 from goqueue.model.settings import (
     SETTING_NAMES,
@@ -20,15 +21,31 @@ from goqueue.model.settings import (
     setting_facts,
 )
 
+__all__ = [
+    "ENVIRONMENT_PREFIX",
+    "KEYS",
+    "KEY_BY_ENVIRONMENT",
+    "KEY_BY_NAME",
+    "LOG_LEVELS",
+    "SECRET_LENGTH_MIN",
+    "SECTIONS",
+    "Address",
+    "Key",
+    "Kind",
+    "Value",
+    "is_node_id",
+    "parse_address",
+]
+
 Value = str | int | float
-SECTIONS = ("limits", "disk", "log", "groups", "transactions", "queue", "topic_defaults")
+SECTIONS = ("limits", "disk", "log", "groups", "transactions", "queue", "cluster", "topic_defaults")
 ENVIRONMENT_PREFIX = "GOQUEUE_"
 LOG_LEVELS = ("debug", "info", "warning", "error")
+SECRET_LENGTH_MIN = 16  # below that it can be guessed
 
 _COUNT_MAX = 10_000_000
 _BYTES_MAX = 2**31 - 1  # a batch's length field has 32 bits
 _INTERVAL_MS_MAX = 24 * 3_600_000
-_NODE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,248}")
 
 
 class Kind(NamedTuple):
@@ -43,6 +60,7 @@ class Key(NamedTuple):
     name: str
     kind: Kind
     purpose: str
+    is_secret: bool = False  # its value is never shown
 
     @property
     def environment_name(self) -> str:
@@ -52,38 +70,11 @@ class Key(NamedTuple):
         """The checked value. A file is `typed`: there 5 and "5" differ; environment and flags hold text."""
         if typed and type(raw) not in self.kind.file_types:  # exactly: true is not 1
             raise ValueError(raw)
+        if isinstance(raw, list):
+            if not all(isinstance(one, str) and "," not in one for one in raw):
+                raise ValueError(raw)
+            raw = ",".join(raw)
         return self.kind.parse(str(raw))
-
-
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def is_loopback(self) -> bool:
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
-
-def parse_address(text: str) -> Address:
-    """HOST:PORT, with an IPv6 host in brackets."""
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    host = host[1:-1] if bracketed else host
-    if not colon or not host or (":" in host) != bracketed:
-        raise ValueError(text)
-    if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
-        raise ValueError(text)
-    return Address(host, int(port))
-
-
-def is_node_id(text: str) -> bool:
-    return _NODE_ID.fullmatch(text) is not None
 
 
 def _whole(least: int, most: int) -> Kind:
@@ -123,11 +114,23 @@ def _address(port: int) -> Kind:
     return Kind(expected, parse, (str,))
 
 
-def _address_or_nothing() -> Kind:
+def _address_or_nothing(port: int) -> Kind:
     def parse(text: str) -> str:
         return str(parse_address(text)) if text else ""
 
-    return Kind("HOST:PORT such as broker.example:9092, or empty", parse, (str,))
+    return Kind(f"HOST:PORT such as broker.example:{port}, or empty", parse, (str,))
+
+
+def _file_or_nothing() -> Kind:
+    return _text("the path of a file, or empty", lambda text: "\0" not in text)
+
+
+def _peers() -> Kind:
+    def parse(text: str) -> str:
+        return format_peers(parse_peers(text))
+
+    expected = "a list of NAME@HOST:PORT such as node-1@10.0.0.1:7000,node-2@10.0.0.2:7000, or empty"
+    return Kind(expected, parse, (str, list))
 
 
 def _switch() -> Kind:
@@ -174,8 +177,13 @@ KEYS: tuple[Key, ...] = (
     Key("kafka", _address(9092), "Where Kafka clients connect."),
     Key(
         "kafka_advertised",
-        _address_or_nothing(),
+        _address_or_nothing(9092),
         "The address that Kafka clients are told to use, where it is not the one that is listened on.",
+    ),
+    Key(
+        "http_advertised",
+        _address_or_nothing(8080),
+        "The address under which other nodes and REST clients find this node, where it is not the one that is listened on.",
     ),
     Key("auto_create_topics", _switch(), "Whether a topic is made when a Kafka client first names it."),
     Key(
@@ -187,6 +195,11 @@ KEYS: tuple[Key, ...] = (
         "node_id",
         _text("1 to 249 letters, digits, '.', '_' and '-', starting with a letter or digit", is_node_id),
         "The name of this node; the host's name unless set.",
+    ),
+    Key(
+        "profile",
+        _text("one of " + ", ".join(PROFILES), PROFILES.__contains__),
+        "The defaults of a cluster's timings: default suits any network, fast one machine or one rack.",
     ),
     Key("default_partitions", _whole(1, 10_000), "Partitions of a topic that is created without a number."),
     Key("drain_timeout_ms", _whole(0, 600_000), "How long a stopping broker waits for requests under way."),
@@ -258,6 +271,75 @@ KEYS: tuple[Key, ...] = (
         "Messages that one member of a queue group may hold; it gets no more until it has finished some.",
     ),
     Key("queue.poll_count_max", _COUNT, "Messages in one answer to a poll."),
+    Key("cluster.listen", _address(7000), "Where the other nodes of the cluster connect."),
+    Key(
+        "cluster.advertised",
+        _address_or_nothing(7000),
+        "The address that other nodes are told to use; that in the list of peers unless set.",
+    ),
+    Key(
+        "cluster.peers",
+        _peers(),
+        "All nodes of the cluster, this one too, in the same order everywhere; the first five vote. Empty: the node is alone.",
+    ),
+    Key(
+        "cluster.secret",
+        _text(
+            f"a text of {SECRET_LENGTH_MIN} characters or more, or empty",
+            lambda text: not text or len(text) >= SECRET_LENGTH_MIN,
+        ),
+        "What nodes prove with that they belong to the cluster. Needed unless all of it is on this machine.",
+        is_secret=True,
+    ),
+    Key(
+        "cluster.secret_file",
+        _file_or_nothing(),
+        "A file that holds the secret, instead of the secret itself.",
+    ),
+    Key(
+        "cluster.tls_certificate", _file_or_nothing(), "This node's certificate (PEM), for TLS between nodes."
+    ),
+    Key("cluster.tls_key", _file_or_nothing(), "Its private key (PEM)."),
+    Key(
+        "cluster.tls_authority",
+        _file_or_nothing(),
+        "The authority (PEM) that has signed the certificates of all nodes; who has none of it is turned away.",
+    ),
+    Key(
+        "cluster.rack",
+        _text("a text of up to 249 characters", lambda text: len(text) <= 249),
+        "Where this node stands; the replicas of a partition are spread over racks.",
+    ),
+    Key("cluster.heartbeat_ms", _INTERVAL, "How often a node says that it lives."),
+    Key("cluster.suspect_ms", _INTERVAL, "A node that is silent for so long is suspected."),
+    Key(
+        "cluster.dead_ms", _INTERVAL, "A node that is silent for so long is fenced: others lead what it led."
+    ),
+    Key(
+        "cluster.lease_ms",
+        _INTERVAL,
+        "A controller that a majority has not answered for so long steps down.",
+    ),
+    Key("cluster.lease_renew_ms", _INTERVAL, "How often the controller asks for an answer, at least."),
+    Key("cluster.quorum_wait_ms", _INTERVAL, "A starting node that finds no majority for so long says so."),
+    Key("cluster.leave_ms", _INTERVAL, "How long a stopping node waits for others to lead what it led."),
+    Key("cluster.command_timeout_ms", _INTERVAL, "How long a change of the cluster's metadata may take."),
+    Key(
+        "cluster.replica_lag_ms_max",
+        _INTERVAL,
+        "A replica that has not caught up with its leader for so long is not in sync.",
+    ),
+    Key("cluster.replica_wait_ms", _INTERVAL, "How long a replica's fetch waits for something new."),
+    Key(
+        "cluster.replica_bytes_max",
+        _whole(1024, _BYTES_MAX),
+        "Size of what one such fetch answers, one batch at least.",
+    ),
+    Key(
+        "cluster.balance_ms",
+        _INTERVAL,
+        "How often leaderships are given back to the replicas that are preferred.",
+    ),
     *(
         Key(f"topic_defaults.{name}", _topic_setting(name), setting_facts(name).documentation)
         for name in SETTING_NAMES

@@ -10,6 +10,8 @@ from goqueue.cli.config_keys import ENVIRONMENT_PREFIX, KEY_BY_ENVIRONMENT, SECT
 
 # Read by other parts of the program; they configure no broker.
 OTHER_VARIABLES = frozenset({"GOQUEUE_PURE_PYTHON", "GOQUEUE_URL"})
+# Flags that are shorter than the name of their key.
+_FLAGS = {"cluster.listen": "--cluster", "cluster.peers": "--peers"}
 
 
 class Raw(NamedTuple):
@@ -49,7 +51,7 @@ def read_environment(environment: Mapping[str, str]) -> list[Raw]:
 def read_flags(flags: Mapping[str, str | None]) -> list[Raw]:
     """`flags` maps key names to what was given on the command line, None where nothing was."""
     return [
-        Raw("command line", f"--{name.replace('_', '-')}", name, value, typed=False)
+        Raw("command line", _FLAGS.get(name, f"--{name.replace('_', '-')}"), name, value, typed=False)
         for name, value in flags.items()
         if value is not None
     ]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from goqueue.cli.commands import check, config, consume, pipeline, produce, serve, topic, version
+from goqueue.cli.commands import check, cluster, config, consume, pipeline, produce, serve, topic, version
 from goqueue.cli.options import URL_DEFAULT, Failure
 from goqueue.cli.output import Output, print_error
 from goqueue.client.rest import ApiError, Unreachable
@@ -27,6 +27,7 @@ app.add_typer(topic.app, name="topic")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("check")(check.check)
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(config.app, name="config")
 app.add_typer(pipeline.app, name="pipeline")
 app.command("version")(version.version)

@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 import msgspec
 from msgspec import Struct
 
+from goqueue.client.cluster_views import ClusterHealth, ClusterNode, ClusterNodes, ClusterState, Rebalanced
 from goqueue.client.connection import ApiError, Connection, Reply, Unreachable, error_of, segment
 from goqueue.model.acks import Acks
 from goqueue.model.record import Header
@@ -108,11 +109,19 @@ class RestClient:
         self._connection.close()
 
     def create_topic(
-        self, name: str, *, partition_count: int | None = None, config: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        partition_count: int | None = None,
+        replication_factor: int | None = None,
+        config: Mapping[str, str] | None = None,
     ) -> TopicSummary:
+        """What is None is left to the broker."""
         body: dict[str, object] = {"name": name}
         if partition_count is not None:
             body["num_partitions"] = partition_count
+        if replication_factor is not None:
+            body["replication_factor"] = replication_factor
         if config:
             body["config"] = dict(config)
         return _decode(self._connection.request("POST", "/topics", body=body), TopicSummary)
@@ -171,6 +180,25 @@ class RestClient:
         page = _decode(reply, _WirePage)
         messages = [_from_wire(message) for message in page.messages]
         return Page(messages, page.next_offset, page.high_watermark, page.last_stable_offset)
+
+    def cluster_state(self) -> ClusterState:
+        return _decode(self._connection.request("GET", "/cluster/state"), ClusterState)
+
+    def cluster_nodes(self) -> list[ClusterNode]:
+        return _decode(self._connection.request("GET", "/cluster/nodes"), ClusterNodes).nodes
+
+    def cluster_health(self) -> ClusterHealth:
+        return _decode(self._connection.request("GET", "/cluster/health"), ClusterHealth)
+
+    def drain_node(self, name: str) -> ClusterNode:
+        return _decode(self._connection.request("POST", "/cluster/drain", body={"node": name}), ClusterNode)
+
+    def undrain_node(self, name: str) -> ClusterNode:
+        return _decode(self._connection.request("POST", "/cluster/undrain", body={"node": name}), ClusterNode)
+
+    def rebalance(self) -> Rebalanced:
+        """Partitions go back to their preferred leaders; those that did."""
+        return _decode(self._connection.request("POST", "/cluster/rebalance", body={}), Rebalanced)
 
 
 class _Topics(Struct):

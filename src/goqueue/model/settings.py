@@ -152,21 +152,18 @@ class TopicName(Struct, frozen=True):
         return "the name of a topic, or empty"
 
 
-class Off(Struct, frozen=True):
-    """A switch that cannot be turned on."""
-
-    reason: str
-
+class Switch(Struct, frozen=True):
     def parse(self, text: str) -> bool:
-        if text.strip().lower() != "false":
+        value = text.strip().lower()
+        if value not in ("true", "false"):
             raise ValueError
-        return False
+        return value == "true"
 
     def describe(self) -> str:
-        return f"false: {self.reason}"
+        return "true or false"
 
 
-Rule = Whole | Ratio | OneOf | TopicName | Off
+Rule = Whole | Ratio | OneOf | TopicName | Switch
 
 
 class SettingType(StrEnum):
@@ -246,8 +243,8 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "unclean.leader.election.enable": Setting(
         SettingType.BOOLEAN,
-        Off("a replica that is not in sync would lose acknowledged messages"),
-        "Whether a replica that is not in sync may lead: never.",
+        Switch(),
+        "Whether a replica that is not in sync may lead when no other is left: then messages that were acknowledged may be lost.",
     ),
     "partitioner": Setting(
         SettingType.STRING,

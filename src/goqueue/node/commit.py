@@ -49,7 +49,7 @@ class GroupCommit:
         future = asyncio.get_running_loop().create_future()
         self._waiters.append((end, future))
         self.request()
-        await self._in_time(future, since)
+        await self.in_time(future, since)
 
     def request(self) -> None:
         """Start syncing what is not durable yet; does not wait."""
@@ -63,7 +63,7 @@ class GroupCommit:
         future = asyncio.get_running_loop().create_future()
         self._checkpoints.append(future)
         self.request()
-        await self._in_time(future)
+        await self.in_time(future)
 
     def request_checkpoint(self) -> None:
         """As `checkpoint`, without waiting and without an error: one that fails is followed by another."""
@@ -75,7 +75,8 @@ class GroupCommit:
         while self._task is not None:
             await asyncio.wait([self._task])
 
-    async def _in_time(self, future: asyncio.Future[None], since: float | None = None) -> None:
+    async def in_time(self, future: asyncio.Future[None], since: float | None = None) -> None:
+        """Wait for something that is part of making a write durable, as long as a client waits for that."""
         started = asyncio.get_running_loop().time() if since is None else since
         try:
             async with asyncio.timeout_at(started + self._timeout_s):

@@ -1,21 +1,22 @@
 """The broker's own logs beside a user's topic, with the same partitions: `__ledger.{topic}` and `__schedule.{topic}`.
 
-They are not in the catalogue: a companion belongs to its topic and to nothing else. It is made when something is first
-written to it, grows with its topic, and goes with it; one whose topic is gone is swept away at the next start, before
-a topic of the same name can be made.
+A companion belongs to its topic and to nothing else. It is made when something is first written to it, grows with its topic,
+and goes with it; one whose topic is gone is swept away at the next start, before a topic of the same name can be made. In a
+cluster the catalogue says which companions a topic has: they have its replicas and its leader.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from enum import StrEnum
 from typing import Final
 
 from msgspec import structs
 
+from goqueue.core.cluster.events import CompanionKind
 from goqueue.log.disk import Disk
-from goqueue.model.errors import InvalidName
+from goqueue.model.errors import CoordinatorNotAvailable, InvalidName
 from goqueue.model.names import NAME_LENGTH_MAX
 from goqueue.model.settings import MESSAGE_BYTES_MAX, UNLIMITED, CleanupPolicy, TopicSettings
 from goqueue.node.folder import LOGS, partition_folder
@@ -30,6 +31,11 @@ class Companion(StrEnum):
 
     LEDGER = "__ledger."
     SCHEDULE = "__schedule."
+
+    @property
+    def kind(self) -> CompanionKind:
+        """As the catalogue calls it."""
+        return "ledger" if self is Companion.LEDGER else "schedule"
 
     def of(self, topic: str) -> str:
         name = f"{self.value}{topic}"
@@ -58,12 +64,15 @@ _SETTINGS: Mapping[Companion, TopicSettings] = {
 
 
 class Companions:
+    """`ensure`, on a node of a cluster: see to it that the catalogue has the companion of a topic, and this node follows."""
+
     def __init__(self, disk: Disk, opener: PartitionOpener, table: TopicTable, threads: Threads) -> None:
         self._disk = disk
         self._opener = opener
         self._table = table
         self._threads = threads
         self._opening: dict[str, asyncio.Lock] = {}
+        self.ensure: Callable[[str, CompanionKind], Awaitable[None]] | None = None
 
     def existing(self, kind: Companion) -> list[tuple[str, int]]:
         """Topics that are there and the partitions of which have this companion on disk."""
@@ -75,15 +84,42 @@ class Companions:
             found += [(topic, index) for index in indexes if index < count]
         return found
 
+    @property
+    def are_replicated(self) -> bool:
+        """This node is part of a cluster: what it has of a companion may be another's to write."""
+        return self.ensure is not None
+
+    def has(self, kind: Companion, topic: str, index: int) -> bool:
+        """Whether a partition has the companion, and it is open here."""
+        return self._table.companion(kind.of(topic), index) is not None
+
     async def open(self, kind: Companion, topic: str, index: int) -> Partition:
         """Of a partition that exists; the folder is made if need be."""
         name = kind.of(topic)
+        if self.ensure is not None and self._table.companion(name, index) is None:
+            await self.ensure(topic, kind.kind)
+            found = self._table.companion(name, index)
+            if found is None:
+                raise CoordinatorNotAvailable(f"{name}-{index} is not open on this node yet; try again")
+            return found
+        return await self._open(kind, topic, index, self._table.get(topic).partition)
+
+    async def follow(self, topic: str, index: int, kinds: Collection[str]) -> list[Partition]:
+        """On a node of a cluster: those of a partition that it holds."""
+        return [
+            await self._open(kind, topic, index, lambda _: None) for kind in Companion if kind.kind in kinds
+        ]
+
+    async def _open(
+        self, kind: Companion, topic: str, index: int, check: Callable[[int], object]
+    ) -> Partition:
+        name = kind.of(topic)
         async with self._opening.setdefault(name, asyncio.Lock()):
-            self._table.get(topic).partition(index)  # it may have been deleted meanwhile
+            check(index)  # it may have been deleted meanwhile
             known = self._table.companion(name, index)
             if known is None:
                 await self._threads.run(lambda: self._make_folder(name, index))
-                (known,) = await self._opener.open(name, index + 1, _SETTINGS[kind], first=index)
+                (known,) = await self._opener.open(name, [index], _SETTINGS[kind])
                 self._table.put_companion(known)
             return known
 

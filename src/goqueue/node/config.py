@@ -36,6 +36,33 @@ class QueueConfig(Struct, frozen=True):
     poll_count_max: int = 1_000  # in one answer
 
 
+class Peer(Struct, frozen=True):
+    """A node of the cluster, and where its cluster listener is."""
+
+    name: str
+    host: str
+    port: int
+
+
+class ClusterConfig(Struct, frozen=True):
+    """With whom the node forms a cluster, and how patient they are with each other."""
+
+    peers: tuple[Peer, ...] = ()  # all of them, this one too; the first five vote. None: the node is alone
+    rack: str = ""
+    heartbeat_ms: int = 3_000
+    suspect_ms: int = 6_000
+    dead_ms: int = 9_000  # its leaderships move after this
+    lease_ms: int = 15_000  # a controller that a majority has not answered for so long steps down
+    lease_renew_ms: int = 5_000
+    quorum_wait_ms: int = 60_000
+    leave_ms: int = 30_000  # for its leaderships to be taken over when it stops
+    command_timeout_ms: int = 30_000
+    replica_lag_ms_max: int = 10_000  # who has not caught up for so long is not in sync
+    replica_wait_ms: int = 500  # of a fetch that finds nothing
+    replica_bytes_max: int = 8 * 1024 * 1024
+    balance_ms: int = 300_000  # between looks whether partitions are led by their preferred replicas
+
+
 class NodeConfig(Struct, frozen=True):
     node_id: str = "node-1"
     default_partition_count: int = 3
@@ -48,3 +75,8 @@ class NodeConfig(Struct, frozen=True):
     groups: GroupConfig = field(default_factory=GroupConfig)
     transactions: TxnConfig = field(default_factory=TxnConfig)
     queue: QueueConfig = field(default_factory=QueueConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+
+    @property
+    def is_solo(self) -> bool:
+        return not self.cluster.peers

@@ -36,6 +36,7 @@ class Wanted(Struct, frozen=True):
     offset: int
     bytes_max: int
     leader_epoch: int = NO_EPOCH  # that the client knows
+    from_follower: bool = False  # whoever has it may answer, not only the leader
 
 
 class Fetched(Struct):
@@ -108,9 +109,12 @@ class Fetcher:
     ) -> Fetched:
         if want.leader_epoch != NO_EPOCH:
             check_leader_epoch(partition, want.leader_epoch)
+        if not want.from_follower:
+            partition.check_leads()
         log = partition.log
         one = _facts(partition)
-        if not log.log_start <= want.offset <= log.high_watermark:
+        # Beyond the high watermark there may be what a leader before this one has called committed: it will be so here.
+        if not log.log_start <= want.offset <= log.end:
             raise OffsetOutOfRange(want.offset, earliest=log.log_start, latest=log.high_watermark)
         is_committed = isolation is Isolation.READ_COMMITTED
         end = one.last_stable_offset if is_committed else one.high_watermark

@@ -13,7 +13,6 @@ from goqueue.model.errors import GoQueueError
 from goqueue.node.clock import Clock
 from goqueue.node.config import NodeConfig
 from goqueue.node.disk_watch import DiskWatch
-from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
 from goqueue.node.partition import Partition
 from goqueue.node.threads import Threads
@@ -30,7 +29,6 @@ class Housekeeping:
         disk: Disk,
         clock: Clock,
         topics: TopicTable,
-        metadata: Metadata,
         disk_watch: DiskWatch,
         metrics: Metrics,
         threads: Threads,
@@ -39,7 +37,6 @@ class Housekeeping:
         self._disk = disk
         self._clock = clock
         self._topics = topics
-        self._metadata = metadata
         self._disk_watch = disk_watch
         self._metrics = metrics
         self._threads = threads
@@ -153,9 +150,9 @@ class Housekeeping:
             result.bytes_after,
         )
 
-    async def save_all(self) -> None:
-        """The last act of a clean stop: the next start has nothing to scan."""
-        for partition in [*self._topics.partitions(), self._metadata.partition]:
+    async def save_all(self, *others: Partition) -> None:
+        """The last act of a clean stop: the next start has nothing to scan. `others` are not in the table of topics."""
+        for partition in [*self._topics.partitions(), *others]:
             if partition.is_led or partition in self._unsaved:
                 await self._checkpoint(partition)
 

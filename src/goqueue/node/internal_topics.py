@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from goqueue.core.cluster.partitions import NO_LEADER
 from goqueue.model.errors import InvariantViolation
 from goqueue.node.clock import Clock
+from goqueue.node.partition import Partition
 from goqueue.node.state_log import E, EventCodec, StateLog
-from goqueue.node.topic_table import TopicTable
+from goqueue.node.topic_table import OpenTopic, TopicTable
 from goqueue.node.topics import Topics
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -29,14 +31,34 @@ class InternalTopics:
     def exists(self, name: str) -> bool:
         return self._table.internal(name) is not None
 
-    async def logs(self, name: str, codec: EventCodec[E]) -> list[StateLog[E]]:
-        """One per partition, the topic made if need be."""
+    async def ensure(self, name: str) -> None:
         if not self.exists(name):
             await self._topics.create_internal(name, partition_count=PARTITION_COUNT, overrides=_OVERRIDES)
+
+    def leader_of(self, name: str, index: int) -> int:
+        """Of a topic that exists; -1 if nobody leads the partition for now."""
+        topic = self._table.internal(name)
+        return NO_LEADER if topic is None else topic.states[index].leader
+
+    def count(self, name: str) -> int:
+        """Of its partitions; 0 if there is no such topic yet."""
+        topic = self._table.internal(name)
+        return 0 if topic is None else topic.partition_count
+
+    def partition(self, name: str, index: int) -> Partition:
+        """Of a topic that exists; raises NotLeader where this node has no replica of it."""
+        return self._open(name).partition(index)
+
+    def log(self, name: str, index: int, codec: EventCodec[E]) -> StateLog[E]:
+        """For a state that lives as long as this node leads the partition as it does now."""
+        partition = self.partition(name, index)
+        return StateLog(partition, codec, self._clock, partition.leadership)
+
+    def _open(self, name: str) -> OpenTopic:
         topic = self._table.internal(name)
         if topic is None:
-            raise InvariantViolation(f"{name} was made and is not there")
-        return [StateLog(partition, codec, self._clock) for partition in topic.partitions]
+            raise InvariantViolation(f"{name} is used before it was made")
+        return topic
 
 
 def coordinator_partition(key: str, count: int) -> int:

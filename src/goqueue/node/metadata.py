@@ -1,84 +1,121 @@
-"""The catalogue over its log, `__cluster_metadata`: a command is decided, its events are written and synced,
-then applied, then answered. Commands take turns, so each decides on a state that is durable."""
+"""The catalogue over its log, `__cluster_metadata`, which a quorum of nodes keeps; a node alone is a quorum of one.
+
+Whoever wants a change calls `execute`. On the controller the command is decided, its events are committed by the quorum,
+then applied, then answered; commands take turns, so each decides on what is committed. On any other node it is handed to
+the controller, and answered when its events have arrived here as well.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from goqueue.core.catalog import Catalog, Command, Event, decode_event, encode_event
-from goqueue.log.batch import decode_batch, encode_batch
-from goqueue.log.disk import Disk
-from goqueue.model.errors import InvariantViolation, StorageError, TimedOut
+from goqueue.core.catalog import Catalog, Command, Event, decode_events, encode_events
+from goqueue.model.cluster_errors import NotController, PeerUnreachable
+from goqueue.model.errors import InvariantViolation, TimedOut
 from goqueue.model.limits import Limits
-from goqueue.model.names import METADATA_TOPIC
-from goqueue.model.record import NewRecord
-from goqueue.model.settings import UNLIMITED, TopicSettings
+from goqueue.model.settings import TopicSettings
 from goqueue.node.clock import Clock
-from goqueue.node.folder import LOGS, partition_folder
-from goqueue.node.opening import PartitionOpener
-from goqueue.node.partition import Partition
+from goqueue.node.cluster.ports import Done, PeerLinks
+from goqueue.node.cluster.quorum import Quorum
 
 logger = logging.getLogger(__name__)
-_SETTINGS = TopicSettings(retention_ms=UNLIMITED)
-_FETCH_BYTES = 1024 * 1024
+_PAUSE_S: Final = 0.05  # before the next controller is asked
+
+Applied = Callable[[Sequence[Event]], None]
 
 
 class Metadata:
-    def __init__(self, limits: Limits, clock: Clock) -> None:
-        self.catalog = Catalog(limits)
+    def __init__(self, limits: Limits, defaults: TopicSettings, clock: Clock, timeout_ms: int) -> None:
+        self.catalog = Catalog(limits, defaults)
         self._clock = clock
+        self._timeout_s = timeout_ms / 1_000
         self._turn = asyncio.Lock()
-        self._partition: Partition | None = None
+        self._quorum: Quorum | None = None
+        self._links: PeerLinks | None = None
+        self._watchers: list[Applied] = []
+        self._when_restored: list[Callable[[], None]] = []
+
+    def attach(self, quorum: Quorum, links: PeerLinks | None) -> None:
+        self._quorum, self._links = quorum, links
 
     @property
-    def partition(self) -> Partition:
-        if self._partition is None:
-            raise InvariantViolation("the metadata log is used before it was opened")
-        return self._partition
+    def quorum(self) -> Quorum:
+        if self._quorum is None:
+            raise InvariantViolation("the metadata is used before it was attached")
+        return self._quorum
 
-    @property
-    def is_open(self) -> bool:
-        return self._partition is not None
+    def when_applied(self, watcher: Applied) -> None:
+        """It is called with all events as they are applied; it may not wait."""
+        self._watchers.append(watcher)
 
-    async def start(self, disk: Disk, opener: PartitionOpener) -> None:
-        disk.make_dir(partition_folder(METADATA_TOPIC, 0))
-        disk.sync_dir(f"{LOGS}/{METADATA_TOPIC}")
-        disk.sync_dir(LOGS)
-        disk.sync_dir("")
-        (self._partition,) = await opener.open(METADATA_TOPIC, 1, _SETTINGS)
-        await self._replay()
+    def when_restored(self, watcher: Callable[[], None]) -> None:
+        """It is called when the catalogue was replaced as a whole."""
+        self._when_restored.append(watcher)
 
-    async def _replay(self) -> None:
-        log = self.partition.log
-        offset = log.log_start
-        while offset < log.end:
-            part = await self.partition.read(offset, end=log.end, bytes_max=_FETCH_BYTES)
-            for batch in part.batches:
-                for record in decode_batch(batch.data, batch.header):
-                    if record.value is None:
-                        raise StorageError(f"the metadata log has no event at offset {record.offset}")
-                    self.catalog.apply(decode_event(record.value))
-            offset = part.next_offset
+    # ---------------------------------------------------------------- the state machine of the quorum
+
+    def apply(self, index: int, payload: bytes) -> None:
+        events = decode_events(payload)
+        for event in events:
+            self.catalog.apply(event)
+        for watcher in self._watchers:
+            watcher(events)
+
+    def snapshot(self) -> bytes:
+        return self.catalog.snapshot()
+
+    def restore(self, index: int, payload: bytes) -> None:
+        self.catalog.restore(payload)
+        for watcher in self._when_restored:
+            watcher()
+
+    # ---------------------------------------------------------------- changing
 
     async def execute(self, command: Command) -> list[Event]:
-        """The events that came of it, durable and applied. Call it from `Changes`: once its events are in the log it must
-        not be cancelled, or the catalogue would no longer be what a restart makes of the log."""
-        async with self._turn:
-            now_ms = self._clock.now_ms()
-            events = self.catalog.decide(command, now_ms)
-            await self.partition.lead()  # not at the start: a node must come up on a full disk, to be read
-            header, batch = encode_batch([NewRecord(None, encode_event(event)) for event in events], now_ms)
-            stored = self.partition.append(batch, header, now_ms=now_ms)
-            await self._until_settled(stored.end)
-            for event in events:
-                self.catalog.apply(event)
-            return events
+        """The events that came of it, committed and applied here. Call it from `Changes` where what hangs on it must not
+        be left half done."""
+        if self._links is None:
+            return (await self.decide(command)).events
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._execute_anywhere(self._links, command)
+        except TimeoutError:
+            raise TimedOut(
+                f"the cluster has had no controller for {self._timeout_s:g} s, or it does not answer; whether the change "
+                "happens is not known"
+            ) from None
 
-    async def _until_settled(self, end: int) -> None:
-        """However long it takes: nothing may be decided before it is known whether the last events are on disk."""
+    async def _execute_anywhere(self, links: PeerLinks, command: Command) -> list[Event]:
         while True:
             try:
-                return await self.partition.commit.wait(end)
-            except TimedOut as error:
-                logger.warning("the metadata log is slow error=%r", error.sentence)
+                done = await self._execute_once(links, command)
+                await self.quorum.until_applied(done.index)
+                return done.events
+            except NotController as error:  # it was not carried out, so it may be asked for again
+                logger.debug("another controller is asked error=%r", error.sentence)
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _execute_once(self, links: PeerLinks, command: Command) -> Done:
+        if self.quorum.is_active:
+            return await self.decide(command)
+        leader = await self.quorum.until_led()
+        if leader == self.quorum.name:  # it has just won, and does not know everything yet
+            raise NotController(leader)
+        try:
+            return await links.execute(leader, command)
+        except PeerUnreachable as error:
+            raise TimedOut(f"{error.sentence}; whether the change happens is not known") from error
+
+    async def decide(self, command: Command) -> Done:
+        """On the controller. Raises NotController elsewhere: then nothing has happened."""
+        quorum = self.quorum
+        async with self._turn:
+            if not quorum.is_active and not quorum.is_alone:
+                raise NotController(None if quorum.leader == quorum.name else quorum.leader)
+            events = self.catalog.decide(command, self._clock.now_ms())
+            if not events:
+                return Done(quorum.applied_index, [])
+            return Done(await quorum.propose(encode_events(events)), events)

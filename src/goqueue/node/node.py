@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from random import SystemRandom
 
+from goqueue.core.cluster.commands import MakeCompanion
+from goqueue.core.cluster.events import CompanionKind
+from goqueue.core.cluster.nodes import Endpoints
+from goqueue.core.cluster.nodes import NodeState as EntryState
+from goqueue.core.raft.messages import Message
 from goqueue.log.disk import Disk
+from goqueue.model.errors import InvariantViolation, invariant
 from goqueue.node.changes import Changes
 from goqueue.node.clock import Clock
-from goqueue.node.companions import Companions
+from goqueue.node.cluster.member import ClusterMember, raft_config, voters_of
+from goqueue.node.cluster.ports import PeerLinks
+from goqueue.node.cluster.quorum import Chance, Quorum
+from goqueue.node.cluster.quorum_log import QuorumLog
+from goqueue.node.companion_loading import CompanionLoader, Keeper
+from goqueue.node.companions import Companion, Companions
 from goqueue.node.config import NodeConfig
+from goqueue.node.coordinators import Coordinators
+from goqueue.node.dead_letters.arrivals import Arrivals, Destinations
 from goqueue.node.dead_letters.metrics import MoveMetrics
 from goqueue.node.dead_letters.moves import Mover
 from goqueue.node.dead_letters.redrive import Redrive
 from goqueue.node.describe import Describer
+from goqueue.node.directory import Directory
 from goqueue.node.disk_watch import DiskWatch
 from goqueue.node.fetch import Fetcher
+from goqueue.node.forwarding import Forwarding
 from goqueue.node.groups.groups import Groups
 from goqueue.node.groups.members import Members
 from goqueue.node.groups.offsets import GroupOffsets
@@ -29,6 +45,7 @@ from goqueue.node.guard import Guard, NodeState
 from goqueue.node.housekeeping import Housekeeping
 from goqueue.node.ids import Ids, RandomIds
 from goqueue.node.internal_topics import InternalTopics
+from goqueue.node.local_topics import LocalTopics
 from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
 from goqueue.node.opening import PartitionOpener
@@ -36,9 +53,12 @@ from goqueue.node.partition import Partition
 from goqueue.node.positions import Positions
 from goqueue.node.producers import Producers
 from goqueue.node.publish import Publisher
+from goqueue.node.queue.group_settings import GroupSettings, coordinator_finder
+from goqueue.node.queue.led_ledgers import AllLedgers, LedgersAsked, LedLedgers
 from goqueue.node.queue.ledgers import Ledgers
 from goqueue.node.queue.metrics import QueueMetrics
 from goqueue.node.queue.policies import TopicPolicies
+from goqueue.node.queue.ports import RemoteLedgers
 from goqueue.node.queue.postings import LanePostings
 from goqueue.node.queue.queue import Queue
 from goqueue.node.queue.receipt_key import ReceiptKey
@@ -48,7 +68,13 @@ from goqueue.node.read import Reader
 from goqueue.node.requests import Health
 from goqueue.node.schedule.recurring import RecurringSchedules
 from goqueue.node.schedule.scheduler import Scheduler
+from goqueue.node.spread.group_places import GroupPlaces
+from goqueue.node.spread.polling import QueuePolls, SpreadPolling
+from goqueue.node.spread.publishing import Publishing, SpreadPublisher
+from goqueue.node.spread.reading import PartitionsSeen, Reading, SpreadReader
+from goqueue.node.spread.receipts import Receiving, SpreadReceipts
 from goqueue.node.threads import Threads
+from goqueue.node.topic_folders import TopicFolders
 from goqueue.node.topic_table import TopicTable
 from goqueue.node.topics import Topics
 from goqueue.node.transactions.transactions import Transactions
@@ -56,8 +82,22 @@ from goqueue.node.transactions.transactions import Transactions
 logger = logging.getLogger(__name__)
 
 
+def _nobody(message: Message) -> None:
+    """A node alone has nobody to send anything to."""
+
+
 class Node:
-    def __init__(self, config: NodeConfig, disk: Disk, clock: Clock, ids: Ids | None = None) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        disk: Disk,
+        clock: Clock,
+        ids: Ids | None = None,
+        links: PeerLinks | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        """`links` lead to the other nodes, if there are peers in the configuration."""
+        invariant((links is None) == config.is_solo, "a node has links to others if it has peers")
         self.config = config
         self.clock = clock
         self.metrics = Metrics()
@@ -66,9 +106,11 @@ class Node:
         self._disk_watch = DiskWatch(disk, config.disk, self.metrics)
         self._guard = Guard(config.limits, self._disk_watch)
         self._table = TopicTable()
-        self._metadata = Metadata(config.limits, clock)
+        self._metadata = Metadata(
+            config.limits, config.topic_defaults, clock, config.cluster.command_timeout_ms
+        )
         self._housekeeping = Housekeeping(
-            config, disk, clock, self._table, self._metadata, self._disk_watch, self.metrics, self._threads
+            config, disk, clock, self._table, self._disk_watch, self.metrics, self._threads
         )
         self._disk = disk
         self._opener = PartitionOpener(
@@ -78,23 +120,16 @@ class Node:
             self._spawn,
             self._housekeeping.note_write,
             sync_timeout_ms=config.log.sync_timeout_ms,
+            is_solo=config.is_solo,
         )
-        changes = Changes(self._spawn, timeout_ms=config.log.sync_timeout_ms)
-        self.topics = Topics(
-            config,
-            disk,
-            self._table,
-            self._metadata,
-            self._guard,
-            self.metrics,
-            self._threads,
-            self._opener,
-            changes,
-        )
-        self.producers = Producers(self._metadata, self._guard, changes)
         ids = ids or RandomIds()
-        self.groups, self.transactions = self._coordinators(clock, ids)
+        self.cluster = self._join_quorum(links, clock, ids, chance or SystemRandom().randrange)
+        self.directory = Directory(config, self._metadata)
+        changes = Changes(self._spawn, timeout_ms=config.log.sync_timeout_ms)
         self._companions = Companions(disk, self._opener, self._table, self._threads)
+        self.topics = self._make_topics(changes)
+        self.producers = Producers(self._metadata, self._guard, changes, is_solo=config.is_solo)
+        self.groups, self.transactions = self._coordinators(clock, ids, links)
         self.scheduler = self._make_scheduler(clock)
         self.recurring = RecurringSchedules(self.scheduler, self._table, self._guard, self._threads, clock)
         self.publisher = Publisher(
@@ -105,28 +140,113 @@ class Node:
         self.describer = Describer(self._table, self._guard, disk, self._threads)
         self.reader = Reader(self._table, self._guard, self.metrics, self._threads)
         key = ReceiptKey(self._metadata, changes, ids)
-        self.queue, self.share, self.share_offsets = self._make_queue(clock, key)
+        self.queue, self.share, self.share_offsets = self._make_queue(clock, key, links)
+        self._spread(links, ids)
         self.members, self.group_offsets, self.rebalances = self._make_members()
         self.group_views = GroupViews(self.groups)
         self._started_at = 0.0
         self.failed: asyncio.Event = asyncio.Event()  # see `fail`
 
-    def _coordinators(self, clock: Clock, ids: Ids) -> tuple[Groups, Transactions]:
-        internal = InternalTopics(self.topics, self._table, clock)
-        table, guard, metrics, config = self._table, self._guard, self.metrics, self.config
-        groups = Groups(config.groups, internal, table, guard, metrics, clock, ids, self._spawn)
-        self.topics.when_deleted(groups.topic_deleted)
-        transactions = Transactions(
-            config.transactions, internal, table, groups, self.producers, guard, metrics, clock, self._spawn
+    def _join_quorum(
+        self, links: PeerLinks | None, clock: Clock, ids: Ids, chance: Chance
+    ) -> ClusterMember | None:
+        config = self.config
+        self._quorum_log = QuorumLog(self._disk, self._opener, self._threads, clock)
+        self._quorum = Quorum(
+            raft_config(config),
+            self._quorum_log,
+            self._metadata,
+            links.send if links is not None else _nobody,
+            chance,
+            self._spawn,
+            timeout_ms=config.cluster.command_timeout_ms,
         )
+        self._metadata.attach(self._quorum, links)
+        if links is None:
+            return None
+        return ClusterMember(
+            config.cluster,
+            self._metadata,
+            self._quorum,
+            links,
+            self._table,
+            self._disk,
+            self._threads,
+            clock,
+            ids,
+            self._spawn,
+        )
+
+    def _make_topics(self, changes: Changes) -> Topics:
+        config, folders = self.config, TopicFolders(self._disk)
+        self._local = LocalTopics(
+            config.topic_defaults,
+            folders,
+            self._table,
+            self._metadata,
+            self.metrics,
+            self._threads,
+            self._opener,
+            self._companions,
+            None if self.cluster is None else self.cluster.replication,
+        )
+        if self.cluster is not None:
+            self._companions.ensure = self._ensure_companion
+        return Topics(
+            config,
+            folders,
+            self._table,
+            self._metadata,
+            self._local,
+            self._guard,
+            self.metrics,
+            self._threads,
+            changes,
+        )
+
+    async def _ensure_companion(self, topic: str, kind: CompanionKind) -> None:
+        if kind not in self._metadata.catalog.companions(topic):
+            await self._metadata.execute(MakeCompanion(topic, kind))
+        await self._local.follow(topic)
+
+    def _coordinators(self, clock: Clock, ids: Ids, links: PeerLinks | None) -> tuple[Groups, Transactions]:
+        internal = InternalTopics(self.topics, self._table, clock)
+        self.coordinators = Coordinators(internal, self.directory, self._guard)
+        table, guard, metrics, config = self._table, self._guard, self.metrics, self.config
+        was_deleted = None if links is None else self._metadata.catalog.was_deleted
+        groups = Groups(config.groups, internal, table, guard, metrics, clock, ids, self._spawn, was_deleted)
+        self._local.when_deleted(groups.topic_deleted)
+        transactions = Transactions(
+            config.transactions,
+            internal,
+            table,
+            groups,
+            self.producers,
+            guard,
+            metrics,
+            clock,
+            self._spawn,
+            self.directory,
+            None if links is None else links.transactions,
+            was_deleted,
+        )
+        if self.cluster is not None:
+            self.cluster.replication.when_leading(groups.note_leadership)
+            self.cluster.replication.when_leading(transactions.note_leadership)
         return groups, transactions
 
-    def _make_queue(self, clock: Clock, key: ReceiptKey) -> tuple[Queue, Share, ShareOffsets]:
+    def _make_queue(
+        self, clock: Clock, key: ReceiptKey, links: PeerLinks | None
+    ) -> tuple[Queue, Share, ShareOffsets]:
         ledgers = Ledgers(self._companions, self._table, clock, self._postings_of)
         table, guard, metrics = self._table, self._guard, QueueMetrics(self.metrics.registry)
-        policies = TopicPolicies(table, self.groups.lease_settings_of)
+        remote = None if links is None else links.ledgers
+        settings = GroupSettings(self.groups, coordinator_finder(table, self.directory), remote, self._spawn)
+        policies = TopicPolicies(table, settings)
         moves = MoveMetrics(self.metrics.registry)
-        mover = Mover(self.topics, table, self.producers, guard, moves, clock, self._spawn)
+        destinations = Destinations(clock, self.directory, None if links is None else links.appends)
+        mover = Mover(self.topics, table, self.producers, destinations, guard, moves, clock, self._spawn)
+        self.arrivals = Arrivals(table, guard, clock)
         self.redrive = Redrive(ledgers, table, mover, guard, clock)
         queue = Queue(
             self.config.queue,
@@ -139,12 +259,25 @@ class Node:
             policies,
             mover.wake,
         )
-        self.topics.when_deleted(queue.topic_deleted)
-        self.groups.when_group_deleted(queue.check_forget)
-        self.groups.when_group_gone(queue.forget)
-        share = Share(queue, ledgers, table, guard, metrics, clock, policies, self.groups, self._spawn)
+        self._local.when_deleted(queue.topic_deleted)
+        self.led_ledgers = asked = LedLedgers(queue, ledgers, table)
+        every = self._every_ledger(asked, remote)
+        self.groups.when_group_deleted(queue.check_forget if every is None else every.check_forget)
+        self.groups.when_group_gone(queue.forget if every is None else every.forget)
+        self._load_when_leading(Companion.LEDGER, ledgers)
+        share = Share(
+            queue, ledgers, table, guard, metrics, clock, policies, self.groups, settings, self._spawn
+        )
         self.groups.when_member_left(share.member_left)
-        return queue, share, ShareOffsets(queue, ledgers, table, guard, self.groups)
+        if every is not None:
+            self.groups.when_member_left(every.member_left)
+        self._ledgers_asked: LedgersAsked = every or asked
+        return queue, share, ShareOffsets(queue, self._ledgers_asked, table, guard, self.groups)
+
+    def _every_ledger(self, here: LedLedgers, remote: RemoteLedgers | None) -> AllLedgers | None:
+        if remote is None:
+            return None
+        return AllLedgers(here, self._table, self.directory, self._metadata.catalog.companions, remote)
 
     def _make_scheduler(self, clock: Clock) -> Scheduler:
         scheduler = Scheduler(
@@ -158,31 +291,87 @@ class Node:
             clock,
             self._spawn,
         )
-        self.topics.when_deleted(scheduler.topic_deleted)
+        self._local.when_deleted(scheduler.topic_deleted)
+        self._load_when_leading(Companion.SCHEDULE, scheduler)
         return scheduler
+
+    def _load_when_leading(self, kind: Companion, keeper: Keeper) -> None:
+        if self.cluster is not None:
+            loader = CompanionLoader(kind, keeper, self._companions, self._spawn)
+            self.cluster.replication.when_leading(loader.note)
 
     def _postings_of(self, partition: Partition) -> LanePostings:
         return LanePostings(partition, self._disk, self._threads, self._spawn)
 
+    def _spread(self, links: PeerLinks | None, ids: Ids) -> None:
+        """The use cases that concern several nodes; a node alone does them by itself."""
+        self.forwarding = (
+            None if links is None else Forwarding(self.directory, self._metadata, self.coordinators, links)
+        )
+        self._spread_publisher: Publishing | None = None
+        self.receipts: Receiving = self.queue
+        self._queue_polls: QueuePolls = self.queue
+        self._reading: Reading = self.reader
+        forwarding, nodes = self.forwarding, None if links is None else links.nodes
+        self.partitions_seen = PartitionsSeen(self.topics, self._table, forwarding, nodes)
+        self._group_places = GroupPlaces(
+            self.queue, self._ledgers_asked, self.partitions_seen, self.positions, forwarding, nodes
+        )
+        if forwarding is None or nodes is None:
+            return
+        self._spread_publisher = SpreadPublisher(self.publisher, forwarding, nodes)
+        self._reading = SpreadReader(self.reader, forwarding, nodes)
+        self.receipts = SpreadReceipts(
+            self.queue, forwarding, nodes, count_max=self.config.limits.messages_per_request_max
+        )
+        self._queue_polls = SpreadPolling(self.queue, self.receipts, forwarding, nodes, ids)
+
+    @property
+    def publishing(self) -> Publishing:
+        """To partitions of any node."""
+        return self._spread_publisher or self.publisher
+
     def _make_members(self) -> tuple[Members, GroupOffsets, Rebalances]:
         groups, table, guard, config = self.groups, self._table, self._guard, self.config
         streams = StreamMembers(groups, config.groups)
-        self.topics.when_deleted(streams.topic_deleted)
-        polling = StreamPolling(streams, self.reader, table, guard, self.metrics)
-        queues = QueueMembers(groups, self.queue, table)
+        self._local.when_deleted(streams.topic_deleted)
+        polling = StreamPolling(streams, self._reading, table, guard, self.metrics)
+        queues = QueueMembers(groups, self.queue, self._queue_polls, table)
         return (
             Members(groups, streams, polling, queues, table, config.limits),
-            GroupOffsets(groups, self.queue, table, self.positions),
+            GroupOffsets(groups, self._group_places, table),
             Rebalances(
                 self.metrics.registry, groups, revocation_ms_max=config.groups.consumer_rebalance_ms_max
             ),
         )
 
-    async def start(self) -> None:
-        """Recover everything and take requests."""
+    async def begin(self) -> None:
+        """Read the metadata and take part in the quorum; a cluster's listener must be up soon after."""
         self._started_at = asyncio.get_running_loop().time()
-        await self._metadata.start(self._disk, self._opener)
-        await self.topics.start()
+        if self.cluster is not None:
+            await self.cluster.begin()
+        await self._quorum.start(voters_of(self.config))
+
+    async def start(
+        self, endpoints: Endpoints | None = None, open_doors: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Recover everything and take requests. In a cluster, `begin` comes first, `endpoints` are where this node is found,
+        and `open_doors` lets clients in who must not meet a node that does not know the cluster yet."""
+        if self.cluster is None:
+            await self.begin()
+        else:
+            if endpoints is None:
+                raise InvariantViolation("a node of a cluster must say where it is found")
+            for work in self.cluster.work():
+                self._spawn(work)
+            await self.cluster.join(endpoints)
+            number = self.cluster.replication.number
+            lost = await self._threads.run(lambda: self._local.missing(number))
+            await self.cluster.report_lost(endpoints, lost)
+            self._spawn(self._local.run())
+        await self._local.start()
+        if self.cluster is not None and endpoints is not None:
+            await self.cluster.report_lost(endpoints, self._local.damaged())
         self._disk_watch.check()
         await self.groups.start()
         await self.transactions.start()
@@ -201,7 +390,16 @@ class Node:
         ):
             self._spawn(work)
         self._guard.state = NodeState.READY
+        if open_doors is not None:
+            await open_doors()
+        if self.cluster is not None:
+            await self.cluster.membership.ready()
         logger.info("node ready node_id=%s topics=%d", self.config.node_id, len(self._table.all()))
+
+    async def leave(self) -> None:
+        """Let other nodes take over what this one leads. Call it before `drain`."""
+        if self.cluster is not None and self._guard.state is NodeState.READY:
+            await self.cluster.leave()
 
     async def drain(self) -> None:
         """Refuse new writes and let waiting readers go; what is under way finishes."""
@@ -216,8 +414,12 @@ class Node:
         """Make everything durable and end. Call `drain` first and stop the listeners."""
         if self._guard.state in (NodeState.READY, NodeState.DRAINING):
             self._guard.state = NodeState.DRAINING
+            if self.cluster is not None:
+                await self.cluster.gone()
             await self.scheduler.stop()
-            await self._housekeeping.save_all()
+            await self._housekeeping.save_all(self._quorum_log.partition)
+            if self.cluster is not None:
+                await self.cluster.end()
         self._guard.state = NodeState.STOPPED
         for task in list(self._tasks):
             task.cancel()
@@ -232,21 +434,32 @@ class Node:
     def health(self) -> Health:
         state = self._guard.state
         logs = [one.log for one in self._table.partitions()]
-        if self._metadata.is_open:
-            logs.append(self._metadata.partition.log)
+        if self._quorum_log.is_open:
+            logs.append(self._quorum_log.partition.log)
         offline = [log.folder for log in logs if log.failure is not None]
         checks = {
             "node": "ok" if state is NodeState.READY else state.value,
             "disk": self._disk_watch.summary,
             "partitions": "ok" if not offline else f"offline: {', '.join(offline[:10])}",
         }
+        is_member = True
+        if self.cluster is not None:
+            checks["cluster"] = self._membership()
+            is_member = checks["cluster"] == "ok"
         return Health(
             is_live=not self.failed.is_set(),
-            is_ready=state is NodeState.READY and not self.failed.is_set(),
+            is_ready=state is NodeState.READY and not self.failed.is_set() and is_member,
             state=state.value,
             uptime_ms=int((asyncio.get_running_loop().time() - self._started_at) * 1_000),
             checks=checks,
         )
+
+    def _membership(self) -> str:
+        """ "ok", or why other nodes cannot count on this one."""
+        if self._quorum.leader is None:
+            return "no controller is known"
+        entry = self._metadata.catalog.node(self.config.node_id)
+        return "fenced" if entry is None or entry.state is EntryState.FENCED else "ok"
 
     def stats(self) -> dict[str, int | float | str]:
         partitions = self._table.partitions()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from goqueue.log.disk import Disk
 from goqueue.log.partition_log import PartitionLog
@@ -12,7 +12,8 @@ from goqueue.model.settings import TopicSettings
 from goqueue.node.commit import GroupCommit, Spawn
 from goqueue.node.folder import LOGS, partition_folder
 from goqueue.node.metrics import Metrics
-from goqueue.node.partition import Partition, ProducerState
+from goqueue.node.partition import Partition
+from goqueue.node.producer_state import ProducerState
 from goqueue.node.threads import Threads
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class PartitionOpener:
         on_write: Callable[[Partition], None],
         *,
         sync_timeout_ms: int,
+        is_solo: bool = True,
     ) -> None:
         self._disk = disk
         self._threads = threads
@@ -37,12 +39,10 @@ class PartitionOpener:
         self._spawn = spawn
         self._on_write = on_write
         self._sync_timeout_ms = sync_timeout_ms
+        self._is_solo = is_solo
 
-    async def open(
-        self, topic: str, partition_count: int, settings: TopicSettings, *, first: int = 0
-    ) -> list[Partition]:
-        """Recover the partitions of a topic from `first` on, one after another in one thread."""
-        indexes = range(first, partition_count)
+    async def open(self, topic: str, indexes: Sequence[int], settings: TopicSettings) -> list[Partition]:
+        """Recover partitions of a topic, one after another in one thread."""
         opened = await self._threads.run(lambda: [self._recover(topic, index, settings) for index in indexes])
         return [self._started(topic, index, *found) for index, found in zip(indexes, opened, strict=True)]
 
@@ -78,7 +78,9 @@ class PartitionOpener:
             threads=self._threads,
             metrics=self._metrics,
             on_write=self._on_write,
+            is_solo=self._is_solo,
         )
+        partition.damaged_from = report.damaged[0][0] if report.damaged else None
         if not log.is_durable:  # after kill -9 the promise of `acks=leader` still stands
             self._on_write(partition)
         return partition

@@ -5,26 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-import msgspec
-
-from goqueue.core.producer import (
-    Appended,
-    Completed,
-    Duplicate,
-    ProducerEntry,
-    ProducerTable,
-    last_sequence,
-)
-from goqueue.log.aborted import Aborted, AbortedSpans
+from goqueue.core.producer import Duplicate, ProducerEntry
+from goqueue.log.aborted import AbortedSpans
 from goqueue.log.batch import NO_PRODUCER, BatchHeader
-from goqueue.log.control import encode_marker, read_marker
+from goqueue.log.control import encode_marker
 from goqueue.log.disk import NotCached
 from goqueue.log.partition_log import PartitionLog, Slice
+from goqueue.model.cluster_errors import NotLeader, OffsetNotAvailable, ReplicationUnknown
 from goqueue.model.errors import (
     DataCorrupt,
-    InvalidBatch,
     PartitionOffline,
     StorageError,
     TopicNotFound,
@@ -32,69 +23,11 @@ from goqueue.model.errors import (
 from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
 from goqueue.node.metrics import Metrics
+from goqueue.node.producer_state import ProducerState
 from goqueue.node.threads import Threads
 
 logger = logging.getLogger(__name__)
 _DAMAGE_REPORTS_MAX = 1_000
-
-
-class ProducerState:
-    """The producer table as the log's owner: rebuilt from its batches and markers, kept in its checkpoint."""
-
-    def __init__(self) -> None:
-        self.table = ProducerTable()
-
-    def restore(self, state: msgspec.Raw | None) -> None:
-        self.table = ProducerTable()
-        if state is None:
-            return
-        found = msgspec.json.decode(state, type=_Snapshot | list[Appended])
-        if isinstance(found, _Snapshot):
-            self.table = ProducerTable(found.producers)
-            return
-        for event in found:  # as version 1 of the checkpoint had it
-            self.table.apply(event)
-
-    def observe(self, header: BatchHeader, data: bytes | memoryview) -> Aborted | None:
-        if header.producer_id == NO_PRODUCER:
-            return None
-        if header.is_control:
-            return self._complete(header, data)
-        self.table.apply(_appended(header))
-        return None
-
-    def _complete(self, header: BatchHeader, data: bytes | memoryview) -> Aborted | None:
-        try:
-            marker = read_marker(data, header)
-        except InvalidBatch:
-            # Sound bytes that make no sense: the transaction stays open, so that nobody reads what may be aborted.
-            return None
-        if marker is None:
-            return None
-        entry = self.table.entry(header.producer_id)
-        start = entry.transaction_start if entry is not None else None
-        self.table.apply(
-            Completed(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_offset,
-                marker.is_commit,
-                marker.coordinator_epoch,
-                header.max_timestamp,
-            )
-        )
-        if start is None or marker.is_commit:
-            return None
-        first_open = self.table.first_open_offset()
-        stable = header.end_offset if first_open is None else first_open
-        return Aborted(header.producer_id, start, header.last_offset, stable)
-
-    def snapshot(self) -> msgspec.Raw:
-        return msgspec.Raw(msgspec.json.encode(_Snapshot(self.table.entries())))
-
-
-class _Snapshot(msgspec.Struct):
-    producers: list[ProducerEntry]
 
 
 class Stored(NamedTuple):
@@ -116,6 +49,23 @@ class ProducerFacts(NamedTuple):
     coordinator_epoch: int
 
 
+class Leadership(Protocol):
+    """What a partition asks of whoever knows its replicas, while this node leads it."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def has_enough(self) -> bool:
+        """As many replicas are in sync as `acks=all` needs."""
+
+    def began(self, partition: Partition) -> None:
+        """Its log is ready for the first write of the epoch."""
+
+    def appended(self, partition: Partition) -> None:
+        """It has more: tell the followers, and raise the high watermark if it need not wait for them."""
+
+
 class Parked(NamedTuple):
     future: asyncio.Future[None]
     offset: int
@@ -135,7 +85,10 @@ class Partition:
         threads: Threads,
         metrics: Metrics,
         on_write: Callable[[Partition], None],
+        is_solo: bool = True,
     ) -> None:
+        """`is_solo`: nobody but this node ever has it, and it counts its epochs itself. Else `follow` or `take_over` says
+        what to do."""
         self.topic = topic
         self.index = index
         self.log = log
@@ -152,25 +105,107 @@ class Partition:
         )  # held while a thread rewrites files, which must stay until it is done
         self.indexing = asyncio.Lock()  # the same, for the lists of the lanes
         self.damage = damage
+        self.damaged_from: int | None = None  # the first offset that recovery found damaged
         self.is_led = False
         self.is_deleted = False
-        log.advance_high_watermark(log.end)  # alone, whatever is in the log is replicated everywhere
+        self.is_solo = is_solo
+        self.leadership: Leadership | None = None
+        self.leader: int | None = None  # the number of the node that leads it, where that is another
+        self._epoch = -1  # that the controller gave
+        self.epoch_start = 0  # where this node began to lead
+        self._unsettled: list[
+            tuple[int, asyncio.Future[None]]
+        ] = []  # whose batches are not on enough replicas
+        if is_solo:
+            log.advance_high_watermark(log.end)  # alone, whatever is in the log is replicated everywhere
+
+    # ---------------------------------------------------------------- leading
 
     async def lead(self) -> None:
-        """Begin a new leader epoch, once per start, before the first write."""
+        """Before every write: where this node is alone it begins a new leader epoch, once per start; where it is not, it
+        must have been made the leader."""
         while not self.is_led:
             if self._leading is not None:
                 await asyncio.shield(self._leading)
                 continue
             self._refuse_if_deleted()
-            self._leading = asyncio.get_running_loop().create_future()
-            try:
-                self.log.begin_epoch(self.log.epochs.latest + 1)
-                await self.commit.checkpoint()
-                self.is_led = True
-            finally:
-                self._leading.set_result(None)
-                self._leading = None
+            if not self.is_solo and self.leadership is None:
+                raise NotLeader(self.topic, self.index, self.leader)
+            await self._begin(
+                self.log.epochs.latest + 1 if self.leadership is None else self.leadership.epoch
+            )
+
+    async def _begin(self, epoch: int) -> None:
+        leading = self._leading = asyncio.get_running_loop().create_future()
+        leadership = self.leadership
+        try:
+            if self.log.epochs.latest != epoch:
+                self.log.begin_epoch(epoch)
+            self.epoch_start = self.log.end
+            await self.commit.checkpoint()
+            if leadership is not None and leadership is self.leadership:
+                leadership.began(self)
+            self.is_led = leadership is self.leadership
+        finally:
+            leading.set_result(None)
+            self._leading = None
+
+    def take_over(self, leadership: Leadership) -> None:
+        """The controller has made this node the leader. `lead` does the rest."""
+        self._resign()
+        self.leadership, self.leader, self._epoch = leadership, None, leadership.epoch
+
+    def follow(self, leader: int | None, epoch: int) -> None:
+        """Another node leads, or none: whoever waits here has to ask there."""
+        self._resign()
+        self.leadership, self.leader, self._epoch = None, leader, epoch
+        self.wake()
+
+    def _resign(self) -> None:
+        self.is_led = False
+        unsettled, self._unsettled = self._unsettled, []
+        for _, future in unsettled:
+            if not future.done():
+                future.set_exception(self._unknown())
+
+    def _unknown(self) -> ReplicationUnknown:
+        return ReplicationUnknown(
+            f"{self.topic}-{self.index} has got another leader; whether the messages are stored is not known",
+            topic=self.topic,
+            partition=self.index,
+        )
+
+    def raise_watermark(self, offset: int) -> None:
+        """Everything before `offset` is committed: it may be read, and who waits for it is told."""
+        if offset <= self.log.high_watermark:
+            return
+        self.log.advance_high_watermark(offset)
+        if self._unsettled:
+            for end, future in self._unsettled:
+                if end <= offset and not future.done():
+                    future.set_result(None)
+            self._unsettled = [one for one in self._unsettled if one[0] > offset and not one[1].done()]
+        if self._parked:
+            self._wake_reached()
+
+    def note_watermark(self, offset: int) -> None:
+        """A follower hears how far its leader has got."""
+        self.log.note_high_watermark(offset)
+        if self._parked:
+            self._wake_reached()
+
+    async def settled(self, end: int, *, since: float | None = None) -> None:
+        """Until everything before `end` is on disk here and on every replica that is in sync. An error or a time-out
+        means: not known to be. Who waits for several says since when, so that the time runs once for all."""
+        leadership = self.leadership
+        await self.commit.wait(end, since=since)
+        if not self.is_solo and (leadership is None or leadership is not self.leadership):
+            raise self._unknown()  # what is there now may be another leader's
+        if self.log.high_watermark >= end or self.is_solo:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unsettled.append((end, future))
+        await self.commit.in_time(future, since)
 
     def append(self, batch: bytes, header: BatchHeader, *, now_ms: int) -> Stored:
         """Put a validated batch into the log, once. Call `lead` first."""
@@ -213,7 +248,9 @@ class Partition:
         """End a producer's transaction here; harmless where it has none open. Call `lead` first. With transaction
         version 2 (`is_epoch_bumped`) the epoch is one above that of the transaction."""
         self._refuse_if_deleted()
-        self._producers.table.decide_marker(producer_id, epoch, is_epoch_bumped=is_epoch_bumped)
+        self._producers.table.decide_marker(
+            producer_id, epoch, is_epoch_bumped=is_epoch_bumped, coordinator_epoch=coordinator_epoch
+        )
         header, batch = encode_marker(
             producer_id,
             epoch,
@@ -224,16 +261,40 @@ class Partition:
         return self._write(batch, header, now_ms)
 
     def _write(self, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
+        if self.leadership is None and not self.is_solo:
+            raise NotLeader(self.topic, self.index, self.leader)
         base = self.log.append(batch, header, now_ms=now_ms)
         if header.producer_id != NO_PRODUCER:
             aborted = self._producers.observe(header._replace(base_offset=base), batch)
             if aborted is not None:
                 self.log.aborted.add(aborted)
-        self.log.advance_high_watermark(self.log.end)
         self._on_write(self)
+        if self.leadership is not None:
+            self.leadership.appended(self)
+        else:
+            self.log.advance_high_watermark(self.log.end)
         if self._parked:
             self._wake_reached()
         return Stored(base, base + header.last_offset_delta + 1, is_duplicate=False)
+
+    @property
+    def owner(self) -> ProducerState:
+        """What goes back with the log when it is cut."""
+        return self._producers
+
+    def replicate(self, batch: memoryview, header: BatchHeader, *, now_ms: int) -> None:
+        """A follower's write: a batch as its leader has it, whose epoch the log has adopted."""
+        self._refuse_if_deleted()
+        self.log.replicate(batch, header, now_ms=now_ms)
+        if header.producer_id != NO_PRODUCER:
+            aborted = self._producers.observe(header, batch)
+            if aborted is not None:
+                self.log.aborted.add(aborted)
+        self._on_write(self)
+
+    def note_write(self) -> None:
+        """Something was written past this object: the disk has to hear of it."""
+        self._on_write(self)
 
     # ---------------------------------------------------------------- transactions
 
@@ -271,10 +332,26 @@ class Partition:
 
     # ---------------------------------------------------------------- reading
 
-    async def read(self, offset: int, *, end: int, bytes_max: int) -> Slice:
-        """Batches from `offset`, never past the high watermark: from memory at once, else from a thread."""
+    def check_leads(self) -> None:
+        """Raise NotLeader where clients have to ask another node."""
+        if self.leadership is None and not self.is_solo:
+            raise NotLeader(self.topic, self.index, self.leader)
+
+    def check_knows_end(self) -> None:
+        """Raise OffsetNotAvailable while a leader that has just begun does not know what its predecessor had committed."""
+        if self.leadership is not None and self.log.high_watermark < self.epoch_start:
+            raise OffsetNotAvailable(
+                f"the leader of {self.topic}-{self.index} has just begun; try again",
+                topic=self.topic,
+                partition=self.index,
+            )
+
+    async def read(self, offset: int, *, end: int, bytes_max: int, is_own: bool = False) -> Slice:
+        """Batches from `offset`, never past the high watermark: from memory at once, else from a thread. Only replicas and
+        the owner of a state (`is_own`) see what is not committed yet."""
         self._refuse_if_deleted()
-        end = min(end, self.log.high_watermark)
+        if not is_own:
+            end = min(end, self.log.high_watermark)
         try:
             try:
                 return self.log.read(offset, end=end, bytes_max=bytes_max, cached_only=True)
@@ -351,6 +428,8 @@ class Partition:
     @property
     def leader_epoch(self) -> int:
         """The one in force, or the one that the first write of this start will begin."""
+        if not self.is_solo:
+            return self._epoch
         latest = self.log.epochs.latest
         return latest if self.is_led or self._leading is not None else latest + 1
 
@@ -416,16 +495,4 @@ def _facts(entry: ProducerEntry) -> ProducerFacts:
         entry.timestamp_ms,
         -1 if entry.transaction_start is None else entry.transaction_start,
         entry.coordinator_epoch,
-    )
-
-
-def _appended(header: BatchHeader) -> Appended:
-    return Appended(
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        last_sequence(header.base_sequence, header.last_offset_delta + 1),
-        header.base_offset,
-        header.max_timestamp,
-        header.is_transactional,
     )

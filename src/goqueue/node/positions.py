@@ -42,6 +42,7 @@ class Positions:
         log = partition.log
         if instant in (EARLIEST, EARLIEST_LOCAL):
             return Position(log.log_start, NOWHERE, self._epoch_at(partition, log.log_start))
+        partition.check_knows_end()
         is_committed = isolation is Isolation.READ_COMMITTED
         end = partition.last_stable_offset if is_committed else log.high_watermark
         if instant == LATEST:
@@ -72,6 +73,7 @@ class Positions:
         partition = self._topics.get(topic).partition(index)
         if leader_epoch != NO_EPOCH:
             check_leader_epoch(partition, leader_epoch)
+        partition.check_leads()
         return partition
 
     def _found(self, partition: Partition, found: tuple[int, int]) -> Position:

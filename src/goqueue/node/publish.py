@@ -17,30 +17,26 @@ from goqueue.log.batch import (
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
     BatchHeader,
-    as_validated,
     encode_batch,
-    read_header,
-    stamped,
     validate_and_open,
 )
-from goqueue.log.compression import CODEC_OF_SETTING, Codec, codec_of
-from goqueue.log.recompress import recompressed
+from goqueue.log.compression import CODEC_OF_SETTING, Codec
 from goqueue.log.records import contains
 from goqueue.model.acks import Acks
+from goqueue.model.cluster_errors import NotLeader, ReplicationUnknown
 from goqueue.model.delay import DELIVER_AT_MARK, check_due, due_ms_in
 from goqueue.model.errors import (
     GoQueueError,
     InvalidRequest,
-    InvalidTimestamp,
     InvariantViolation,
     MessageTooLarge,
-    NotEnoughReplicas,
     RequestTooLarge,
 )
 from goqueue.model.limits import Limits
 from goqueue.model.partitioner import partition_for_key
 from goqueue.model.record import NewRecord, Producer
 from goqueue.model.settings import TimestampType, TopicSettings
+from goqueue.node.batch_checks import as_the_topic_wants, check_replicas
 from goqueue.node.clock import Clock
 from goqueue.node.guard import Guard
 from goqueue.node.metrics import Metrics
@@ -53,7 +49,6 @@ from goqueue.node.topic_table import OpenTopic, TopicTable
 _RECORD_OVERHEAD_BYTES = 32  # more than the varints and the attributes byte of any record
 _HEADER_OVERHEAD_BYTES = 10  # two lengths of up to five bytes
 _BATCH_OVERHEAD_BYTES = 64
-REPLICA_COUNT = 1  # there is one node
 
 
 class Transaction(NamedTuple):
@@ -132,7 +127,9 @@ class Publisher:
         self._guard.admit_write(len(messages))
         target = self._topics.get(topic)
         if acks is Acks.ALL:
-            _check_replicas(target.settings)
+            for partition in target.partitions[:1]:
+                if partition.is_solo:
+                    check_replicas(partition, target.settings)
         outcomes: list[Outcome | None] = [None] * len(messages)
         due_ms: dict[int, int] = {}  # of messages that have to wait, by their place in the request
         groups = self._grouped(target, messages, outcomes, due_ms)
@@ -140,7 +137,14 @@ class Publisher:
             raise _not_idempotent(groups, outcomes)
         waiting: list[tuple[Partition, int, list[int]]] = []
         for index, positions in groups.items():
-            partition = target.partitions[index]
+            try:
+                partition = target.partition(index)
+                if acks is Acks.ALL:
+                    check_replicas(partition, target.settings)
+            except GoQueueError as error:
+                for at in positions:
+                    outcomes[at] = Outcome(index, None, error)
+                continue
             if due_ms and producer is None:
                 await self._schedule(partition, messages, positions, due_ms, outcomes)
                 positions = [at for at in positions if at not in due_ms]
@@ -153,6 +157,24 @@ class Publisher:
         if acks is Acks.ALL:
             await self._until_durable(waiting, outcomes)
         return outcomes
+
+    def placed(self, topic: str, messages: Sequence[NewMessage]) -> list[NewMessage]:
+        """The messages with the partitions that they belong to, for whoever sends them to the leaders of those."""
+        self._guard.admit_write(len(messages))
+        target = self._topics.get(topic)
+        partitioner, count = target.settings.partitioner, target.partition_count
+        keyless: int | None = None
+        found: list[NewMessage] = []
+        for message in messages:
+            if message.partition is not None:
+                found.append(message)
+                continue
+            key = message.record.key
+            if key is None and keyless is None:
+                keyless = target.next_keyless()
+            index = keyless if key is None else partition_for_key(partitioner, key, count)
+            found.append(NewMessage(message.record, index))
+        return found
 
     async def append_batch(
         self, topic: str, index: int, batch: bytes, *, acks: Acks, transaction: Transaction | None = None
@@ -172,13 +194,13 @@ class Publisher:
         self._guard.admit_write(1)
         target = self._topics.get(topic)
         partition = target.partition(index)
-        if acks is Acks.ALL:
-            _check_replicas(target.settings)
         settings = target.settings
+        if acks is Acks.ALL:
+            check_replicas(partition, settings)
         header, payload = validate_and_open(batch, settings.max_message_bytes)
         may_delay = contains(payload, DELIVER_AT_MARK)
         now_ms = self._clock.now_ms()
-        header, batch = _as_the_topic_wants(header, batch, settings, now_ms)
+        header, batch = as_the_topic_wants(header, batch, settings, now_ms)
         fresh = Fresh(header, batch, settings.delay_max_ms if may_delay else None, transaction)
         stored, _ = await self._append_in_turn(partition, fresh)
         is_stamped = settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -202,7 +224,7 @@ class Publisher:
 
     async def until_stored(self, placed: Placed) -> None:
         """Until the batch is on disk; raises where that is not known to be so."""
-        await placed.partition.commit.wait(placed.stored.end)
+        await placed.partition.settled(placed.stored.end)
 
     async def _append_in_turn(self, partition: Partition, fresh: Fresh) -> tuple[Stored, Divided | None]:
         """At once, unless records of the batch have to go to the schedule first, or those of one before it."""
@@ -240,7 +262,7 @@ class Publisher:
     ) -> dict[int, list[int]]:
         """Partition to positions in the request. Each message is assigned once, here, and nowhere else."""
         groups: dict[int, list[int]] = {}
-        count = len(target.partitions)
+        count = target.partition_count
         partitioner = target.settings.partitioner
         bytes_max = target.settings.max_message_bytes - _BATCH_OVERHEAD_BYTES
         limits = self._guard.limits
@@ -251,7 +273,7 @@ class Publisher:
             try:
                 _check_size(record, bytes_max, limits)
                 if index is not None:
-                    target.partition(index)
+                    target.check_partition(index)
                 if record.headers:
                     self._note_delay(at, record, target.settings, due_ms)
             except GoQueueError as error:
@@ -353,7 +375,11 @@ class Publisher:
         since = asyncio.get_running_loop().time()
         for partition, end, positions in waiting:
             try:
-                await partition.commit.wait(end, since=since)
+                await partition.settled(end, since=since)
+            except NotLeader as error:  # but it was appended, and may come to be committed
+                unknown = ReplicationUnknown(f"{error.sentence}; whether the message is stored is not known")
+                for at in positions:
+                    outcomes[at] = Outcome(partition.index, None, unknown)
             except GoQueueError as error:
                 for at in positions:
                     outcomes[at] = Outcome(partition.index, None, error)
@@ -370,48 +396,6 @@ class Publisher:
             done.append(outcome)
         self._metrics.published_messages.inc(len(done) - refused_count)
         return done
-
-
-def _check_replicas(settings: TopicSettings) -> None:
-    if settings.min_insync_replicas > REPLICA_COUNT:
-        raise NotEnoughReplicas(
-            f"acks=all needs min.insync.replicas={settings.min_insync_replicas} replicas in sync; there is "
-            f"{REPLICA_COUNT}",
-            min_insync_replicas=settings.min_insync_replicas,
-        )
-
-
-def _as_the_topic_wants(
-    header: BatchHeader, batch: bytes, settings: TopicSettings, now_ms: int
-) -> tuple[BatchHeader, bytes]:
-    """Compression and timestamps, where the topic and not the producer decides on them."""
-    if header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
-        raise InvalidTimestamp("only the broker may say that a batch has log-append time")
-    header, batch = as_validated(batch, header)
-    codec = CODEC_OF_SETTING.get(settings.compression_type)
-    if codec is not None and codec is not codec_of(header.attributes):
-        header, batch = recompressed(batch, header, codec)
-        if len(batch) > settings.max_message_bytes:
-            raise MessageTooLarge("the batch, recompressed,", len(batch), settings.max_message_bytes)
-    if settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-        batch = stamped(batch, now_ms)
-        return read_header(batch), batch
-    _check_timestamps(header, settings, now_ms)
-    return header, batch
-
-
-def _check_timestamps(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
-    """Of the first record and of the newest one; a batch without timestamps has -1."""
-    late_ms, early_ms = settings.message_timestamp_after_max_ms, settings.message_timestamp_before_max_ms
-    if header.max_timestamp - now_ms > late_ms or (
-        header.base_timestamp >= 0 and now_ms - header.base_timestamp > early_ms
-    ):
-        raise InvalidTimestamp(
-            f"the batch has timestamps from {header.base_timestamp} to {header.max_timestamp}; they must be at most "
-            f"{early_ms} ms before now ({now_ms}) and {late_ms} ms after",
-            base_timestamp=header.base_timestamp,
-            max_timestamp=header.max_timestamp,
-        )
 
 
 def check_record(record: NewRecord, settings: TopicSettings, limits: Limits) -> None:

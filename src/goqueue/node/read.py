@@ -65,12 +65,13 @@ class Reader:
             )
 
     async def _bounds(self, source: Partition, query: ReadQuery) -> tuple[int, int]:
+        source.check_leads()
         log = source.log
         if query.timestamp_ms is not None:
             start = await source.offset_at(query.timestamp_ms)
         else:
             start = log.log_start if query.offset is None else query.offset
-        if not log.log_start <= start <= log.high_watermark:
+        if not log.log_start <= start <= log.end:
             raise OffsetOutOfRange(start, earliest=log.log_start, latest=log.high_watermark)
         end = _NO_BOUND if query.to_offset is None else query.to_offset
         if query.to_timestamp_ms is not None:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from goqueue.core.cluster.partitions import NO_LEADER as NO_LEADER
 from goqueue.model.errors import GoQueueError
 from goqueue.model.record import NewRecord, StoredRecord
 
@@ -53,10 +54,13 @@ class ReadResult(Struct, frozen=True):
 
 
 class PartitionFacts(Struct, frozen=True):
+    """Nodes are known by their numbers; a leader of -1 is none. What only a replica knows is -1 on other nodes."""
+
     partition: int
-    leader: str
-    replicas: list[str]
-    in_sync: list[str]
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    eligible: tuple[int, ...]
     leader_epoch: int
     earliest: int
     latest: int
@@ -73,6 +77,7 @@ class TopicFacts(Struct, frozen=True):
     overrides: dict[str, str]  # what was set on the topic itself
     settings: dict[str, str]  # everything in force
     id: int  # never given twice
+    replication_factor: int = 1
 
 
 class Health(Struct, frozen=True):

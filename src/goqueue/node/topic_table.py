@@ -6,29 +6,47 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from goqueue.core.catalog import TopicCreated
+from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
+from goqueue.model.cluster_errors import NotLeader
 from goqueue.model.errors import PartitionNotFound, TopicNotFound
-from goqueue.model.names import check_topic_name, is_internal
+from goqueue.model.names import check_topic_name, companions_of, is_internal
 from goqueue.model.settings import TopicSettings
 from goqueue.node.partition import Partition
 
 
 @dataclass(slots=True)
 class OpenTopic:
+    """A topic as this node has it: of its partitions it runs those that it holds a replica of."""
+
     facts: TopicCreated
     settings: TopicSettings
-    partitions: list[Partition]
+    partition_count: int
+    local: dict[int, Partition]
+    states: tuple[PartitionState, ...]
     keyless_turn: int = 0
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """Those that run here, by index."""
+        return list(self.local.values())
 
     def next_keyless(self) -> int:
         """The partition for the keyless messages of one request: round robin, sticky within the request."""
-        partition = self.keyless_turn % len(self.partitions)
+        partition = self.keyless_turn % self.partition_count
         self.keyless_turn = partition + 1
         return partition
 
+    def check_partition(self, index: int) -> None:
+        if not 0 <= index < self.partition_count:
+            raise PartitionNotFound(self.facts.name, index, self.partition_count)
+
     def partition(self, index: int) -> Partition:
-        if not 0 <= index < len(self.partitions):
-            raise PartitionNotFound(self.facts.name, index, len(self.partitions))
-        return self.partitions[index]
+        found = self.local.get(index)
+        if found is None:
+            self.check_partition(index)
+            leader = self.states[index].leader
+            raise NotLeader(self.facts.name, index, None if leader == NO_LEADER else leader)
+        return found
 
 
 class TopicTable:
@@ -53,11 +71,35 @@ class TopicTable:
     def internal(self, name: str) -> OpenTopic | None:
         return self._internal.get(name)
 
+    def any_topic(self, name: str) -> OpenTopic | None:
+        """Of clients or of the broker itself."""
+        return self._topics.get(name) or self._internal.get(name)
+
+    def any_partition(self, name: str, index: int) -> Partition:
+        """Of a topic, an internal one, or a companion."""
+        companion = self._companions.get((name, index))
+        if companion is not None:
+            return companion
+        topic = self.any_topic(name)
+        if topic is None:
+            raise TopicNotFound(name)
+        return topic.partition(index)
+
+    def companions_of(self, topic: str, index: int) -> list[Partition]:
+        """Those that run here."""
+        found = [self._companions.get((name, index)) for name in companions_of(topic)]
+        return [one for one in found if one is not None]
+
     def companion(self, name: str, index: int) -> Partition | None:
         return self._companions.get((name, index))
 
     def put_companion(self, partition: Partition) -> None:
         self._companions[partition.topic, partition.index] = partition
+
+    def remove_companions_of(self, topic: str, index: int) -> list[Partition]:
+        """Of a partition that this node gives away."""
+        found = [(name, index) for name in companions_of(topic) if (name, index) in self._companions]
+        return [self._companions.pop(place) for place in found]
 
     def remove_companions(self, names: Collection[str]) -> list[Partition]:
         """Of a topic that is deleted."""
@@ -74,9 +116,9 @@ class TopicTable:
 
     def remove(self, name: str) -> OpenTopic | None:
         """None if the topic could not be opened."""
-        topic = self._topics.pop(name, None)
+        topic = self._topics.pop(name, None) or self._internal.pop(name, None)
         if topic is not None:
-            del self._names[topic.facts.id]
+            self._names.pop(topic.facts.id, None)
         return topic
 
     def all(self) -> list[OpenTopic]:
@@ -91,7 +133,11 @@ class TopicTable:
 
     def partition_count(self, name: str) -> int | None:
         topic = self._topics.get(name)
-        return None if topic is None else len(topic.partitions)
+        return None if topic is None else topic.partition_count
 
     def names(self) -> list[str]:
         return sorted(self._topics)
+
+    def all_names(self) -> list[str]:
+        """The internal ones, too."""
+        return sorted([*self._topics, *self._internal])

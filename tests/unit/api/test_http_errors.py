@@ -9,6 +9,7 @@ from tests.support.asgi import Client, Connection
 from tests.support.rest_api import with_api, with_unstarted_api
 
 from goqueue.api.http.errors import InternalError
+from goqueue.model.cluster_errors import NodeNotFound, NotController, NotLeader, WrongCluster
 from goqueue.model.codes import WIRE, Code
 from goqueue.model.errors import (
     DataCorrupt,
@@ -64,6 +65,10 @@ def all_errors() -> list[GoQueueError]:
         LeaseSuperseded("g", 9, 1, 2),
         MessageSettled("g", 9),
         InvalidVisibility(-1, 9),
+        NotLeader("t", 1, 2),
+        NotController("node-1"),
+        WrongCluster("a", "b"),
+        NodeNotFound("node-9"),
         InternalError(),
     ]
     built = {type(error) for error in special}

@@ -18,7 +18,7 @@ from goqueue.model.codes import WIRE, Code
 from goqueue.model.errors import InvalidName, InvalidSetting
 from goqueue.model.limits import Limits
 from goqueue.model.names import check_new_topic_name, check_topic_name
-from goqueue.model.settings import RULES, SETTING_NAMES, Off, OneOf, Ratio, Whole, check_settings
+from goqueue.model.settings import RULES, SETTING_NAMES, OneOf, Ratio, Switch, Whole, check_settings
 from goqueue.node.config import NodeConfig
 from goqueue.node.node import Node
 
@@ -146,9 +146,9 @@ def test_a_settings_schema_is_what_the_model_enforces(name: str) -> None:
         case OneOf(kind):
             assert all(accepts(name, member.value) for member in kind)
             assert not accepts(name, "something else")
-        case Off():
-            assert accepts(name, "false")
-            assert not accepts(name, "true")
+        case Switch():
+            assert [accepts(name, text) for text in ("false", "true")] == [True] * 2
+            assert not accepts(name, "yes")
     assert isinstance(SETTINGS_SCHEMA["properties"], dict)
     assert name in SETTINGS_SCHEMA["properties"]
 

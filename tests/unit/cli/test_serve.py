@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from msgspec import structs
 from goqueue.cli import serve
 from goqueue.cli.config import Config
 from goqueue.cli.listening import Listening
-from goqueue.cli.serve import BrokerFailed, run_broker
+from goqueue.cli.serve import BrokerFailed, Stop, run_broker
 from goqueue.client.rest import RestClient
+from goqueue.core.cluster.nodes import Endpoints
 from goqueue.node.folder import DataFolder
 from goqueue.node.node import Node
 
@@ -27,13 +29,13 @@ def is_free(folder: Path) -> bool:
 
 
 async def serve_one_request(config: Config) -> None:
-    stop = asyncio.Event()
+    stop = Stop()
     ready: asyncio.Future[Listening] = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(run_broker(config, on_ready=ready.set_result, stop=stop))
         with RestClient(f"http://{(await ready).http}") as client:
             assert await asyncio.to_thread(client.topics) == []
-        stop.set()
+        stop.asked.set()
 
 
 async def cancel_when_ready(config: Config) -> None:
@@ -59,8 +61,10 @@ def test_a_cancelled_broker_stops_as_one_that_was_told_to(tmp_path: Path) -> Non
 class BrokenNode(Node):
     """Meets something that cannot happen as soon as it runs."""
 
-    async def start(self) -> None:
-        await super().start()
+    async def start(
+        self, endpoints: Endpoints | None = None, open_doors: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        await super().start(endpoints, open_doors)
         self.failed.set()
 
     async def stop(self) -> None:

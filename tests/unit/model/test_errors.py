@@ -7,6 +7,7 @@ from http import HTTPStatus
 import pytest
 from tests.support import kafka_python
 
+from goqueue.model import cluster_errors
 from goqueue.model import errors as module
 from goqueue.model.codes import WIRE, Code
 from goqueue.model.errors import (
@@ -23,13 +24,14 @@ from goqueue.model.errors import (
 
 CLASSES = [
     kind
-    for kind in vars(module).values()
+    for kind in (vars(module) | vars(cluster_errors)).values()
     if isinstance(kind, type) and issubclass(kind, GoQueueError) and kind is not GoQueueError
 ]
 # grpc's own, 0 to 16; 0 is OK and 1 is for callers that cancel.
 GRPC_ERRORS = range(2, 17)
 GRPC_OF_HTTP = {  # which gRPC statuses a reader of the HTTP status would not be surprised by
     400: {3},
+    401: {16},
     403: {7},
     404: {5, 12},
     405: {12},

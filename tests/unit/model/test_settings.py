@@ -16,10 +16,10 @@ from goqueue.model.settings import (
     SETTING_NAMES,
     SETTINGS,
     CleanupPolicy,
-    Off,
     OneOf,
     Ratio,
     SettingType,
+    Switch,
     TopicName,
     TopicSettings,
     Whole,
@@ -43,8 +43,8 @@ def texts(name: str) -> st.SearchStrategy[str]:
             return st.sampled_from([member.value for member in kind])
         case TopicName():
             return st.from_regex(r"[a-zA-Z][a-zA-Z0-9._-]{0,20}", fullmatch=True) | st.just("")
-        case Off():
-            return st.just("false")
+        case Switch():
+            return st.sampled_from(["false", "true"])
 
 
 OVERRIDES = st.lists(st.sampled_from(SETTING_NAMES), unique=True).flatmap(
@@ -148,9 +148,12 @@ def test_cleanup_policy_is_a_list_of_known_members_each_once(text: str) -> None:
         check_settings({"cleanup.policy": text})
 
 
-def test_an_unclean_election_cannot_be_allowed() -> None:
-    for text in ("true", "TRUE", "1", "no"):
-        with pytest.raises(InvalidSetting, match="must be false: a replica that is not in sync would lose"):
+def test_a_switch_is_true_or_false() -> None:
+    assert check_settings({"unclean.leader.election.enable": "TRUE"}) == {
+        "unclean.leader.election.enable": "true"
+    }
+    for text in ("1", "no", ""):
+        with pytest.raises(InvalidSetting, match="must be true or false"):
             check_settings({"unclean.leader.election.enable": text})
 
 
@@ -169,7 +172,7 @@ def test_facts_of_a_setting_are_those_of_its_rule_and_its_default(name: str) -> 
             assert facts.type is (SettingType.LIST if kind is CleanupPolicy else SettingType.STRING)
         case TopicName():
             assert facts.type is SettingType.STRING
-        case Off():
+        case Switch():
             assert facts.type is SettingType.BOOLEAN
 
 

@@ -359,7 +359,7 @@ def test_idle_groups_cost_no_wakeups() -> None:
             await become_member(node, session_timeout_ms=1_800_000)
             await settle()
             ticks = 0
-            for shard in node.groups._shards:
+            for shard in node.groups._shards.all():
                 state_tick = shard.state.tick
 
                 def count(now_ms: int, state_tick: Any = state_tick) -> Any:  # a stand-in for the method
@@ -585,7 +585,7 @@ def test_start_removes_offsets_of_topics_that_a_crash_left_behind() -> None:
             async def nothing(topic: str) -> None:
                 """As if the node had died before it could tell anybody."""
 
-            node.topics.when_deleted(nothing)
+            node._local.when_deleted(nothing)
             await node.topics.delete("orders")
 
         async def after(node: Node) -> None:

@@ -337,7 +337,7 @@ def test_producer_ids_never_repeat_when_the_power_fails_while_they_are_made(seed
                 id, _ = await node.producers.init()
                 seen.append(id)
 
-        for operation in range(1, 40, 3):
+        for operation in range(1, 100, 6):
             world.device.crash_after(operation)
             try:
                 await world.live(life)

@@ -214,7 +214,7 @@ def test_a_verdict_is_carried_out_after_a_restart(end: End, is_commit: bool) -> 
             await winner.write(node, b"x")
             await loser.write(node, b"lost")
 
-            async def never(work: object) -> None:
+            async def never(work: object, coordinator_epoch: int) -> None:
                 await asyncio.Event().wait()
 
             node.transactions._markers.write = never  # type: ignore[method-assign]  # the crash comes first
@@ -241,9 +241,9 @@ def test_one_that_commits_is_answered_though_a_partition_is_slow() -> None:
         await sender.write(node, b"x")
         go, write = asyncio.Event(), node.transactions._markers.write
 
-        async def slow(work: object) -> None:
+        async def slow(work: object, coordinator_epoch: int) -> None:
             await go.wait()
-            await write(work)  # type: ignore[arg-type]  # it is MarkerWork
+            await write(work, coordinator_epoch)  # type: ignore[arg-type]  # it is MarkerWork
 
         node.transactions._markers.write = slow  # type: ignore[method-assign]
         began = asyncio.get_running_loop().time()

@@ -349,7 +349,7 @@ def test_lists_that_are_ahead_of_a_log_that_was_cut_go_back_with_it() -> None:
         lists, partition = postings_of(node), partition_of(node)
         await lists.find(0, 0, 300, 1_000)
         await idle(lists)
-        truncate_log(partition.log, node._disk, partition._producers, 150)
+        truncate_log(partition.log, node._disk, partition._producers, 150, forced=True)
         assert await lists.find(0, 100, 300, 1_000) == [100, 110, 120, 130, 140]
         partition.is_led = False
         await send(node, *[1] * 20)

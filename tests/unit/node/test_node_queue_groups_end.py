@@ -170,6 +170,6 @@ def test_a_member_that_leaves_twice_is_seen_off_twice_before_it_is_back() -> Non
             await leaving
             await node.members.leave(Who("g", "m"))
             assert len(seen_off) == 2 * count
-        assert not node.groups._farewells
+        assert not node.groups._farewells._under_way
 
     simulate(lambda world: world.live(main))

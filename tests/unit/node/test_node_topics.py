@@ -72,7 +72,7 @@ def test_a_topic_is_described_as_it_was_created() -> None:
             assert created.settings["segment.bytes"] == str(64 * 1024 * 1024)
             facts = node.topics.partitions("orders")
             assert [one.partition for one in facts] == [0, 1, 2]
-            assert {(one.earliest, one.latest, one.leader) for one in facts} == {(0, 0, "node-1")}
+            assert {(one.earliest, one.latest, one.leader) for one in facts} == {(0, 0, 1)}
 
         await world.live(life)
 

@@ -30,7 +30,7 @@ from goqueue.model.errors import (
 from goqueue.model.settings import TopicSettings
 from goqueue.node.config import LogConfig, NodeConfig
 from goqueue.node.node import Node
-from goqueue.node.partition import ProducerState
+from goqueue.node.producer_state import ProducerState
 from goqueue.node.requests import ReadQuery
 from goqueue.sim.disk import Operation
 

@@ -343,7 +343,7 @@ def test_a_marker_that_comes_late_does_not_end_the_next_transaction() -> None:
         late = MarkerWork("app", 1, ProducerEpoch(sender.who.producer_id, 1), True, False, (ORDERS,), ())
         await sender.commit(node)
         await sender.write(node, b"y")
-        await node.transactions._markers.write(late)
+        await node.transactions._markers.write(late, 0)
         assert await is_held_up(node)
         await sender.commit(node)
         assert await committed(node) == [b"x", b"y"]

@@ -123,7 +123,7 @@ def test_what_was_decided_before_a_crash_is_carried_out_after_it(end: End, is_co
             await sender.init(node)
             await write_everywhere(node, sender, 1)
 
-            async def never(work: object) -> None:
+            async def never(work: object, coordinator_epoch: int) -> None:
                 await asyncio.Event().wait()
 
             node.transactions._markers.write = never  # type: ignore[method-assign]  # the crash comes first

@@ -40,12 +40,12 @@ _MULTI_STATUS = 207
 
 
 async def ack(call: Call[NoQuery, Ack]) -> FinishedMessage:
-    return _finished(_only(await call.node.queue.ack([call.body.receipt_handle])))
+    return _finished(_only(await call.node.receipts.ack([call.body.receipt_handle])))
 
 
 async def ack_batch(call: Call[NoQuery, AckBatch]) -> Reply:
     handles = call.body.receipt_handles
-    return _batch(handles, await call.node.queue.ack(handles))
+    return _batch(handles, await call.node.receipts.ack(handles))
 
 
 async def nack(call: Call[NoQuery, Nack]) -> NackedMessage:
@@ -68,13 +68,13 @@ async def nack_batch(call: Call[NoQuery, NackBatch]) -> Reply:
 
 
 async def reject(call: Call[NoQuery, Reject]) -> FinishedMessage:
-    answers = await call.node.queue.reject([call.body.receipt_handle], reason=call.body.reason)
+    answers = await call.node.receipts.reject([call.body.receipt_handle], reason=call.body.reason)
     return _finished(_only(answers))
 
 
 async def reject_batch(call: Call[NoQuery, RejectBatch]) -> Reply:
     handles = call.body.receipt_handles
-    answers = await call.node.queue.reject(handles, reason=call.body.reason)
+    answers = await call.node.receipts.reject(handles, reason=call.body.reason)
     return _batch(handles, answers)
 
 
@@ -100,7 +100,7 @@ async def extend_batch(call: Call[NoQuery, VisibilityBatch]) -> Reply:
 
 async def _nack(node: Node, handles: Sequence[str], body: Nack | NackBatch) -> list[Returned | GoQueueError]:
     delay_ms = None if isinstance(body.delay, UnsetType) else duration_ms("delay", body.delay)
-    return await node.queue.nack(handles, delay_ms=delay_ms, reason=body.reason)
+    return await node.receipts.nack(handles, delay_ms=delay_ms, reason=body.reason)
 
 
 async def _extend(
@@ -109,12 +109,12 @@ async def _extend(
     timeout, extension_s = body.timeout, body.extension_seconds
     match timeout, extension_s:
         case UnsetType(), int() | float():
-            return await node.queue.extend(handles, timeout_ms=round(extension_s * 1_000), is_added=True)
+            return await node.receipts.extend(handles, timeout_ms=round(extension_s * 1_000), is_added=True)
         case int() | str(), UnsetType():
             timeout_ms = duration_ms("timeout", timeout)
             if not 0 <= timeout_ms <= VISIBILITY_MS_MAX:
                 raise InvalidVisibility(timeout_ms, VISIBILITY_MS_MAX)
-            return await node.queue.extend(handles, timeout_ms=timeout_ms)
+            return await node.receipts.extend(handles, timeout_ms=timeout_ms)
     found = "neither" if timeout is UNSET else "both"
     raise InvalidRequest(f"the request has {found} of timeout and extension_seconds; give one of them")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -12,10 +13,12 @@ from goqueue.api.http.asgi import ClientGone, Event, Receive, Send, read_body, s
 from goqueue.api.http.call import Call, NoBody, Reply
 from goqueue.api.http.decoding import decode
 from goqueue.api.http.errors import ENCODER, InternalError, send_error
+from goqueue.api.http.exchange import Request
 from goqueue.api.http.openapi import build_document
 from goqueue.api.http.publish import publish
 from goqueue.api.http.query import read_query
 from goqueue.api.http.read import read
+from goqueue.api.http.relay import Relay
 from goqueue.api.http.route import AnyRoute, Direct, Router, split_path
 from goqueue.api.http.routes import ROUTES
 from goqueue.model.errors import GoQueueError, InvariantViolation
@@ -38,6 +41,9 @@ class RestApi:
             for route in ROUTES
             if route.body is not NoBody
         }
+        self._relay = (
+            None if node.forwarding is None else Relay(node, node.forwarding, self._dispatch, self._ask)
+        )
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         try:
@@ -60,21 +66,24 @@ class RestApi:
         match segments:
             case ["topics", topic, "messages"] if method == "POST":
                 await publish(self._node, {"topic": topic}, scope, receive, send)
-            case ["topics", topic, "partitions", partition, "messages"] if method == "GET":
+            case ["topics", topic, "partitions", partition, "messages"] if (
+                method == "GET" and self._relay is None
+            ):
                 await read(self._node, {"topic": topic, "partition": partition}, scope, receive, send)
             case _:
                 route, path = self._router.find(method, segments)
-                await self._dispatch(route, path, scope, receive, send)
+                request = Request(route, path, scope, receive, send)
+                await (self._dispatch(request) if self._relay is None else self._relay.answer(request))
 
-    async def _dispatch(
-        self, route: AnyRoute, path: Mapping[str, str], scope: Event, receive: Receive, send: Send
-    ) -> None:
+    async def _dispatch(self, request: Request) -> None:
+        route, path, scope = request.route, request.path, request.scope
+        receive, send = request.receive, request.send
         if isinstance(route.endpoint, Direct):
             await route.endpoint.run(self._node, path, scope, receive, send)
             return
         query = read_query(scope["query_string"], route.query)
         body = await self._body(route, scope, receive)
-        answer = await route.endpoint(Call(self._node, self._clock, self._document, path, query, body))
+        answer = await self._ask(route, path, query, body)
         if not isinstance(answer, Reply):
             await send_json(send, route.status, ENCODER.encode(answer))
         elif isinstance(answer.body, bytes):
@@ -82,6 +91,11 @@ class RestApi:
             await send_bytes(send, answer.status, answer.body, [content_type])
         else:
             await send_json(send, answer.status, ENCODER.encode(answer.body))
+
+    async def _ask(self, route: AnyRoute, path: Mapping[str, str], query: Struct, body: Struct) -> Any:
+        if isinstance(route.endpoint, Direct):
+            raise InvariantViolation(f"{route.path} sends its answer by itself")
+        return await route.endpoint(Call(self._node, self._clock, self._document, path, query, body))
 
     async def _body(self, route: AnyRoute, scope: Event, receive: Receive) -> Struct:
         decoder = self._decoders.get((route.method, route.path))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from goqueue.api.http import group_admin as admin
 from goqueue.api.http import group_bodies as bodies
 from goqueue.api.http import group_members as members
+from goqueue.api.http import merging
 from goqueue.api.http.call import NoBody
 from goqueue.api.http.query import NoQuery
 from goqueue.api.http.route import AnyRoute, Direct, Route
+from goqueue.api.http.where import Where
 from goqueue.model.codes import Code
 
 _WRITE = (
@@ -47,6 +49,7 @@ _MEMBERS: tuple[AnyRoute, ...] = (
         endpoint=members.join,
         query=NoQuery,
         body=bodies.Join,
+        where=Where.GROUP,
         answer=bodies.Joined,
         errors=_JOIN,
     ),
@@ -58,6 +61,8 @@ _MEMBERS: tuple[AnyRoute, ...] = (
         endpoint=members.heartbeat,
         query=NoQuery,
         body=bodies.Heartbeat,
+        where=Where.GROUP,
+        may_repeat=True,
         answer=bodies.Beaten,
         errors=(*_WRITE, *_MEMBER),
     ),
@@ -69,6 +74,7 @@ _MEMBERS: tuple[AnyRoute, ...] = (
         endpoint=members.leave,
         query=NoQuery,
         body=bodies.Heartbeat,
+        where=Where.GROUP,
         answer=bodies.Left,
         errors=(*_WRITE, *_MEMBER),
     ),
@@ -80,6 +86,7 @@ _MEMBERS: tuple[AnyRoute, ...] = (
         endpoint=Direct(members.poll),
         query=bodies.PollParameters,
         body=NoBody,
+        where=Where.GROUP,
         answer=bodies.Polled,
         errors=(
             *_WRITE,
@@ -98,6 +105,7 @@ _MEMBERS: tuple[AnyRoute, ...] = (
         endpoint=members.join_cooperative,
         query=NoQuery,
         body=bodies.JoinCooperative,
+        where=Where.GROUP,
         answer=bodies.Cooperation,
         errors=_JOIN,
     ),
@@ -109,6 +117,8 @@ _MEMBERS: tuple[AnyRoute, ...] = (
         endpoint=members.heartbeat_cooperative,
         query=NoQuery,
         body=bodies.Heartbeat,
+        where=Where.GROUP,
+        may_repeat=True,
         answer=bodies.Cooperation,
         errors=(*_WRITE, *_MEMBER),
     ),
@@ -120,6 +130,7 @@ _MEMBERS: tuple[AnyRoute, ...] = (
         endpoint=members.revoke,
         query=NoQuery,
         body=bodies.Revoke,
+        where=Where.GROUP,
         answer=bodies.Cooperation,
         errors=(*_WRITE, *_MEMBER),
     ),
@@ -131,6 +142,7 @@ _MEMBERS: tuple[AnyRoute, ...] = (
         endpoint=members.leave,
         query=NoQuery,
         body=bodies.Heartbeat,
+        where=Where.GROUP,
         answer=bodies.Left,
         errors=(*_WRITE, *_MEMBER),
     ),
@@ -145,6 +157,8 @@ _OFFSETS: tuple[AnyRoute, ...] = (
         endpoint=admin.read_offsets,
         query=NoQuery,
         body=NoBody,
+        where=Where.GROUP,
+        may_repeat=True,
         answer=bodies.Offsets,
         errors=_GROUP,
     ),
@@ -156,6 +170,8 @@ _OFFSETS: tuple[AnyRoute, ...] = (
         endpoint=admin.commit_offsets,
         query=NoQuery,
         body=bodies.CommitOffsets,
+        where=Where.GROUP,
+        may_repeat=True,
         answer=bodies.Offsets,
         errors=(
             *_WRITE,
@@ -179,6 +195,7 @@ _OFFSETS: tuple[AnyRoute, ...] = (
         endpoint=admin.reset_offsets,
         query=NoQuery,
         body=bodies.ResetOffsets,
+        where=Where.GROUP,
         answer=bodies.ResetDone,
         errors=(
             *_WRITE,
@@ -200,6 +217,8 @@ _GROUPS: tuple[AnyRoute, ...] = (
         endpoint=admin.list_groups,
         query=NoQuery,
         body=NoBody,
+        where=Where.COORDINATORS,
+        merge=merging.GROUPS,
         answer=bodies.GroupList,
         errors=(Code.COORDINATOR_NOT_AVAILABLE,),
     ),
@@ -210,6 +229,8 @@ _GROUPS: tuple[AnyRoute, ...] = (
         endpoint=admin.describe_group,
         query=NoQuery,
         body=NoBody,
+        where=Where.GROUP,
+        may_repeat=True,
         answer=bodies.GroupDescription,
         errors=_GROUP,
     ),
@@ -221,6 +242,8 @@ _GROUPS: tuple[AnyRoute, ...] = (
         endpoint=admin.configure_group,
         query=NoQuery,
         body=bodies.GroupChanges,
+        where=Where.GROUP,
+        may_repeat=True,
         answer=bodies.GroupConfig,
         errors=(*_WRITE, Code.INVALID_GROUP_ID, Code.INVALID_SETTING, Code.INVALID_NAME, Code.LIMIT_EXCEEDED),
     ),
@@ -231,6 +254,7 @@ _GROUPS: tuple[AnyRoute, ...] = (
         endpoint=admin.delete_group,
         query=NoQuery,
         body=NoBody,
+        where=Where.GROUP,
         answer=bodies.GroupDeleted,
         errors=(*_WRITE, Code.GROUP_NOT_FOUND, Code.GROUP_NOT_EMPTY, Code.INVALID_GROUP_ID),
     ),
@@ -241,6 +265,8 @@ _GROUPS: tuple[AnyRoute, ...] = (
         endpoint=admin.show_assignment,
         query=NoQuery,
         body=NoBody,
+        where=Where.GROUP,
+        may_repeat=True,
         answer=bodies.GroupAssignment,
         errors=_GROUP,
     ),
@@ -251,6 +277,8 @@ _GROUPS: tuple[AnyRoute, ...] = (
         endpoint=admin.show_cooperation,
         query=NoQuery,
         body=NoBody,
+        where=Where.GROUP,
+        may_repeat=True,
         answer=bodies.GroupCooperation,
         errors=_GROUP,
     ),
@@ -261,6 +289,8 @@ _GROUPS: tuple[AnyRoute, ...] = (
         endpoint=admin.group_rebalances,
         query=NoQuery,
         body=NoBody,
+        where=Where.GROUP,
+        may_repeat=True,
         answer=bodies.RebalanceStats,
         errors=_GROUP,
     ),
@@ -271,6 +301,8 @@ _GROUPS: tuple[AnyRoute, ...] = (
         endpoint=admin.all_rebalances,
         query=NoQuery,
         body=NoBody,
+        where=Where.EVERY_NODE,
+        merge=merging.REBALANCES,
         answer=bodies.RebalanceStats,
     ),
 )

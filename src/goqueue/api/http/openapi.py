@@ -22,7 +22,7 @@ from goqueue.api.http.queue_schema import message_fields, queue_rules
 from goqueue.api.http.read import PARTITION_MAX
 from goqueue.api.http.read_body import ReadParameters, StoredMessage
 from goqueue.api.http.route import AnyRoute
-from goqueue.api.http.routes import COMMON_ERRORS
+from goqueue.api.http.routes import CLUSTER_ERRORS, COMMON_ERRORS
 from goqueue.api.http.setting_schema import (
     SETTINGS_SCHEMA,
     SETTINGS_SCHEMA_NULLABLE,
@@ -32,6 +32,7 @@ from goqueue.api.http.setting_schema import (
 from goqueue.api.http.topic_bodies import LONG_MAX, NAME_PATTERN, NewPartitionCount, NewTopic, TopicChanges
 from goqueue.model.codes import WIRE, Code
 from goqueue.model.names import NAME_LENGTH_MAX
+from goqueue.model.settings import INT_MAX
 from goqueue.node.config import NodeConfig
 from goqueue.node.groups.members import ID_LENGTH_MAX
 
@@ -45,6 +46,7 @@ _PATH_SCHEMAS: Mapping[str, Schema] = {
     "topic": {"type": "string", "pattern": NAME_PATTERN, "minLength": 1, "maxLength": NAME_LENGTH_MAX},
     "partition": {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX},
     "offset": {"type": "integer", "minimum": 0, "maximum": LONG_MAX},
+    "plan": {"type": "integer", "minimum": 0, "maximum": INT_MAX},
     "schedule": {"type": "string", "pattern": NAME_PATTERN, "minLength": 1, "maxLength": NAME_LENGTH_MAX},
 }
 
@@ -53,9 +55,12 @@ def build_document(routes: tuple[AnyRoute, ...], config: NodeConfig) -> bytes:
     schemas, components = _schemas(routes)
     for kind, rules in _rules(config).items():
         _merge(components[kind.__name__], rules)
+    common = COMMON_ERRORS if config.is_solo else (*COMMON_ERRORS, *CLUSTER_ERRORS)
     paths: dict[str, Schema] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, components)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(
+            route, schemas, components, common
+        )
     for kind in {route.query for route in routes}:
         components.pop(kind.__name__)
     document = {
@@ -82,12 +87,17 @@ def _schemas(routes: tuple[AnyRoute, ...]) -> tuple[dict[object, Schema], dict[s
     return dict(zip(kinds, schemas, strict=True)), components
 
 
-def _operation(route: AnyRoute, schemas: Mapping[object, Schema], components: Mapping[str, Schema]) -> Schema:
+def _operation(
+    route: AnyRoute,
+    schemas: Mapping[object, Schema],
+    components: Mapping[str, Schema],
+    common: Iterable[Code],
+) -> Schema:
     operation: Schema = {
         "operationId": "_".join([route.method.lower(), *re.findall(r"\w+", route.path)]),
         "summary": route.summary,
         "parameters": [*_path_parameters(route), *_query_parameters(components[route.query.__name__])],
-        "responses": _responses(route, schemas),
+        "responses": _responses(route, schemas, common),
     }
     if route.description:
         operation["description"] = route.description
@@ -109,9 +119,9 @@ def _query_parameters(query: Schema) -> Iterable[Schema]:
         yield {**parameter, "required": True} if is_required else parameter
 
 
-def _responses(route: AnyRoute, schemas: Mapping[object, Schema]) -> Schema:
+def _responses(route: AnyRoute, schemas: Mapping[object, Schema], common: Iterable[Code]) -> Schema:
     codes: dict[int, list[Code]] = {}
-    for code in (*COMMON_ERRORS, *route.errors):
+    for code in dict.fromkeys((*common, *route.errors)):
         codes.setdefault(WIRE[code].http, []).append(code)
     answer = {"type": "string"} if route.media_type != JSON else {"type": "object"}
     responses = {
@@ -139,6 +149,7 @@ def _rules(config: NodeConfig) -> Mapping[type[Struct], Schema]:
                     "maximum": limits.partitions_per_topic_max,
                     "default": config.default_partition_count,
                 },
+                "replication_factor": {"maximum": max(1, len(config.cluster.peers))},
                 "config": SETTINGS_SCHEMA,
             },
             "not": {

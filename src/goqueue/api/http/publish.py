@@ -59,7 +59,7 @@ async def publish(node: Node, path: Mapping[str, str], scope: Event, receive: Re
     request = read_publish(body, node.clock.now_ms())
     stored: list[Outcome] = []
     if request.messages:
-        stored = await node.publisher.publish(
+        stored = await node.publishing.publish(
             path["topic"], request.messages, acks=request.acks, producer=request.producer
         )
     errors = [outcome.error for outcome in stored if outcome.error is not None]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from goqueue.api.http import ack, ack_bodies, delayed, queue_stats, recurring, redrive
+from goqueue.api.http import ack, ack_bodies, delayed, merging, queue_stats, recurring, redrive
 from goqueue.api.http.call import NoBody
 from goqueue.api.http.query import NoQuery
 from goqueue.api.http.route import AnyRoute, Route
+from goqueue.api.http.where import Where
 from goqueue.model.codes import Code
 
 _NAMED = (Code.INVALID_NAME, Code.TOPIC_NOT_FOUND)
@@ -137,6 +138,8 @@ _DELAYED: tuple[AnyRoute, ...] = (
         endpoint=delayed.list_delayed,
         query=delayed.DelayedQuery,
         body=NoBody,
+        where=Where.TOPIC,
+        merge=merging.DELAYED,
         answer=delayed.DelayedMessages,
         errors=_NAMED,
     ),
@@ -147,6 +150,8 @@ _DELAYED: tuple[AnyRoute, ...] = (
         endpoint=delayed.get_delayed,
         query=NoQuery,
         body=NoBody,
+        where=Where.PARTITION,
+        may_repeat=True,
         answer=delayed.DelayedMessage,
         errors=(*_NAMED, Code.PARTITION_NOT_FOUND, Code.SCHEDULE_NOT_FOUND),
     ),
@@ -160,6 +165,7 @@ _DELAYED: tuple[AnyRoute, ...] = (
         endpoint=delayed.cancel_delayed,
         query=NoQuery,
         body=NoBody,
+        where=Where.PARTITION,
         answer=delayed.CancelledMessage,
         errors=(
             *_NAMED,
@@ -185,6 +191,8 @@ _RECURRING: tuple[AnyRoute, ...] = (
         endpoint=recurring.create_recurring,
         query=NoQuery,
         body=recurring.NewRecurring,
+        where=Where.SCHEDULE,
+        may_repeat=True,
         answer=recurring.RecurringSchedule,
         status=201,
         errors=(
@@ -209,6 +217,8 @@ _RECURRING: tuple[AnyRoute, ...] = (
         endpoint=recurring.list_recurring,
         query=recurring.RecurringQuery,
         body=NoBody,
+        where=Where.TOPIC,
+        merge=merging.RECURRING,
         answer=recurring.RecurringList,
         errors=_NAMED,
     ),
@@ -219,6 +229,8 @@ _RECURRING: tuple[AnyRoute, ...] = (
         endpoint=recurring.get_recurring,
         query=NoQuery,
         body=NoBody,
+        where=Where.SCHEDULE,
+        may_repeat=True,
         answer=recurring.RecurringSchedule,
         errors=(*_NAMED, Code.SCHEDULE_NOT_FOUND),
     ),
@@ -230,6 +242,7 @@ _RECURRING: tuple[AnyRoute, ...] = (
         endpoint=recurring.delete_recurring,
         query=NoQuery,
         body=NoBody,
+        where=Where.SCHEDULE,
         answer=recurring.RecurringDeleted,
         errors=(
             *_NAMED,
@@ -250,6 +263,7 @@ _REDRIVE: AnyRoute = Route(
         "back `max_redrives` times already stays, unless `force` says otherwise."
     ),
     endpoint=redrive.redrive,
+    where=Where.DEAD_LETTERS,
     query=NoQuery,
     body=redrive.RedriveBody,
     answer=redrive.Redriven,
@@ -276,6 +290,8 @@ _STATS: tuple[AnyRoute, ...] = (
         endpoint=queue_stats.reliability_stats,
         query=queue_stats.StatsQuery,
         body=NoBody,
+        where=Where.EVERY_NODE,
+        merge=merging.RELIABILITY,
         answer=queue_stats.ReliabilityStats,
     ),
     Route(
@@ -285,6 +301,8 @@ _STATS: tuple[AnyRoute, ...] = (
         endpoint=queue_stats.delay_stats,
         query=queue_stats.DelayStatsQuery,
         body=NoBody,
+        where=Where.EVERY_NODE,
+        merge=merging.DELAYS,
         answer=queue_stats.DelaySummary,
     ),
     Route(
@@ -294,6 +312,8 @@ _STATS: tuple[AnyRoute, ...] = (
         endpoint=queue_stats.priority_stats,
         query=queue_stats.StatsQuery,
         body=NoBody,
+        where=Where.EVERY_NODE,
+        merge=merging.PRIORITY,
         answer=queue_stats.PriorityStats,
         errors=(Code.STORAGE_ERROR,),
     ),

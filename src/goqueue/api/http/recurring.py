@@ -115,9 +115,7 @@ async def create_recurring(call: Call[NoQuery, NewRecurring]) -> RecurringSchedu
         end_at=_given(body.end_at),
         max_fires=_given(body.max_fires),
     )
-    facts = await call.node.recurring.create(
-        call.path["topic"], body.name, recurrence, _message(body.message)
-    )
+    facts = await call.node.recurring.create(call.path["topic"], body.name, recurrence, message_of(body))
     return _schedule(facts)
 
 
@@ -136,8 +134,8 @@ async def delete_recurring(call: OneCall) -> RecurringDeleted:
     return RecurringDeleted(name, True)
 
 
-def _message(message: RecurringMessage) -> NewMessage:
-    path = "$.message"
+def message_of(new: NewRecurring) -> NewMessage:
+    path, message = "$.message", new.message
     headers = headers_in(message)
     headers += priority_headers(message.priority, headers)
     record = NewRecord(key_in(message, path), value_in(message, path), tuple(headers))

@@ -16,6 +16,7 @@ from msgspec import Struct
 from goqueue.api.http.asgi import JSON, Event, Receive, Send
 from goqueue.api.http.call import Call, Reply
 from goqueue.api.http.errors import Error, WrongMethod
+from goqueue.api.http.where import Merge, Where
 from goqueue.model.codes import Code
 from goqueue.model.errors import RouteNotFound
 from goqueue.node.node import Node
@@ -26,6 +27,10 @@ A = TypeVar("A")
 
 Endpoint = Callable[[Call[Q, B]], Awaitable[A | Reply]]
 Exchange = Callable[[Node, Mapping[str, str], Event, Receive, Send], Awaitable[None]]
+
+
+def _nothing_to_merge() -> Merge[Any]:
+    return Merge(lambda answers, _: answers[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,9 @@ class Route(Generic[Q, B, A]):
     more_answers: Mapping[int, type[Struct]] = field(default_factory=dict)
     media_type: str = JSON
     description: str = ""
+    where: Where = Where.ANYWHERE  # in a cluster
+    merge: Merge[A] = field(default_factory=_nothing_to_merge)  # of what several nodes answer
+    may_repeat: bool = False  # doing it twice is no more than doing it once
 
 
 AnyRoute = Route[Any, Any, Any]  # each route has types of its own; the table holds all of them

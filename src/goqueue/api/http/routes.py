@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from goqueue.api.http import (
+    coordinators,
     publish,
     publish_body,
     read,
@@ -13,11 +14,14 @@ from goqueue.api.http import (
     topics,
 )
 from goqueue.api.http.call import NoBody
+from goqueue.api.http.cluster_routes import CLUSTER_ROUTES
 from goqueue.api.http.group_routes import GROUP_ROUTES
 from goqueue.api.http.producers import InitProducer, ProducerIdentity, init_producer
 from goqueue.api.http.query import NoQuery
 from goqueue.api.http.queue_routes import QUEUE_ROUTES
+from goqueue.api.http.reassignment_routes import REASSIGNMENT_ROUTES
 from goqueue.api.http.route import AnyRoute, Direct, Route
+from goqueue.api.http.where import Where
 from goqueue.model.codes import Code
 
 _NAMED = (Code.INVALID_NAME, Code.TOPIC_NOT_FOUND)
@@ -103,6 +107,8 @@ _TOPICS: tuple[AnyRoute, ...] = (
             Code.INVALID_NAME,
             Code.INVALID_SETTING,
             Code.INVALID_PARTITIONS,
+            Code.INVALID_REPLICATION_FACTOR,
+            Code.INVALID_REPLICA_ASSIGNMENT,
             Code.TOPIC_EXISTS,
             Code.LIMIT_EXCEEDED,
         ),
@@ -165,7 +171,47 @@ _TOPICS: tuple[AnyRoute, ...] = (
         query=NoQuery,
         body=topic_bodies.NewPartitionCount,
         answer=topic_bodies.TopicGrown,
-        errors=(*_BODY, *_CHANGE, *_NAMED, Code.INVALID_PARTITIONS, Code.LIMIT_EXCEEDED),
+        errors=(
+            *_BODY,
+            *_CHANGE,
+            *_NAMED,
+            Code.INVALID_PARTITIONS,
+            Code.INVALID_REPLICA_ASSIGNMENT,
+            Code.LIMIT_EXCEEDED,
+        ),
+    ),
+    Route(
+        method="GET",
+        path="/admin/topics/{topic}/partitions/scaling-status",
+        summary="How far a topic's growth has come",
+        description="It is complete when every partition is led and all its replicas are in sync.",
+        endpoint=topics.scaling_status,
+        query=NoQuery,
+        body=NoBody,
+        answer=topic_bodies.ScalingStatus,
+        errors=_NAMED,
+    ),
+)
+
+_COORDINATORS: tuple[AnyRoute, ...] = (
+    Route(
+        method="GET",
+        path="/admin/coordinators",
+        summary="Which nodes coordinate groups and transactions",
+        endpoint=coordinators.list_coordinators,
+        query=NoQuery,
+        body=NoBody,
+        answer=coordinators.Coordinators,
+    ),
+    Route(
+        method="GET",
+        path="/admin/coordinators/groups/{group}",
+        summary="Which node coordinates a group",
+        endpoint=coordinators.find_coordinator,
+        query=NoQuery,
+        body=NoBody,
+        answer=coordinators.GroupCoordinator,
+        errors=(Code.INVALID_GROUP_ID, Code.COORDINATOR_NOT_AVAILABLE),
     ),
 )
 
@@ -204,6 +250,8 @@ READ: AnyRoute = Route(
     summary="Read messages",
     description="From `offset` or `timestamp`, or else from the start of the log, up to exclusive bounds.",
     endpoint=Direct(read.read),
+    where=Where.PARTITION,
+    may_repeat=True,
     query=read_body.ReadParameters,
     body=NoBody,
     answer=read_body.Messages,
@@ -230,6 +278,27 @@ _PRODUCERS: AnyRoute = Route(
     errors=(*_BODY, *_CHANGE),
 )
 
-ROUTES: tuple[AnyRoute, ...] = (*_SYSTEM, *_TOPICS, PUBLISH, READ, _PRODUCERS, *QUEUE_ROUTES, *GROUP_ROUTES)
+ROUTES: tuple[AnyRoute, ...] = (
+    *_SYSTEM,
+    *_TOPICS,
+    *_COORDINATORS,
+    PUBLISH,
+    READ,
+    _PRODUCERS,
+    *QUEUE_ROUTES,
+    *GROUP_ROUTES,
+    *CLUSTER_ROUTES,
+    *REASSIGNMENT_ROUTES,
+)
 # What any route may answer: a query that is wrong, a bug, a broker that starts, drains or is full of connections.
 COMMON_ERRORS = (Code.INVALID_REQUEST, Code.INTERNAL, Code.NOT_READY)
+# And in a cluster, because other nodes take part.
+CLUSTER_ERRORS = (
+    Code.NOT_LEADER,
+    Code.NOT_COORDINATOR,
+    Code.NOT_CONTROLLER,
+    Code.COORDINATOR_LOADING,
+    Code.PEER_UNREACHABLE,
+    Code.TIMEOUT,
+    Code.REPLICATION_UNKNOWN,
+)

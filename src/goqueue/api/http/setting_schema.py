@@ -10,7 +10,7 @@ from typing import Any
 
 from goqueue.model.group_settings import GROUP_SETTINGS
 from goqueue.model.names import NAME_LENGTH_MAX
-from goqueue.model.settings import RULES, UNLIMITED, Off, OneOf, Ratio, Rule, TopicName, Whole
+from goqueue.model.settings import RULES, UNLIMITED, OneOf, Ratio, Rule, Switch, TopicName, Whole
 
 Schema = dict[str, Any]  # a JSON document: any JSON under any name
 
@@ -61,8 +61,8 @@ def _schema(rule: Rule) -> Schema:
             return {"type": "string", "enum": [member.value for member in kind]}
         case TopicName():
             return {"type": "string", "pattern": r"^([A-Za-z0-9._-]+)?$", "maxLength": NAME_LENGTH_MAX}
-        case Off():
-            return {"enum": [False, "false"]}
+        case Switch():
+            return {"enum": [False, "false", True, "true"]}
 
 
 def _whole_schemas(least: int, most: int, or_unlimited: bool) -> list[Schema]:

@@ -39,7 +39,10 @@ async def ready(call: Call[ReadinessQuery, NoBody]) -> Readiness | Reply:
     if health.is_ready:
         now = format_instant(call.clock.now_ms())
         return Readiness(health.state, now, health.uptime_ms / 1_000, checks, broker)
-    error = error_body(NotReady(f"the broker is not ready: it is {health.state}", state=health.state))
+    reason = f"it is {health.state}"
+    if call.node.cluster is not None and health.checks.get("cluster") != "ok":
+        reason += f"; {health.checks.get('cluster')}"
+    error = error_body(NotReady(f"the broker is not ready: {reason}", state=health.state))
     body = NotReadyError(error.error, error.code, error.status, error.details, checks, broker)
     return Reply(body, status=error.status)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -22,6 +23,10 @@ Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 Count = Annotated[int, Meta(ge=0)]
 
 
+Replicas = Annotated[list[str | int], Meta(min_length=1, max_length=100)]
+ReplicaAssignments = Annotated[dict[str, Replicas], Meta(min_length=1)]
+
+
 class NewTopic(Struct, frozen=True, forbid_unknown_fields=True):
     name: NewName
     num_partitions: (
@@ -31,8 +36,16 @@ class NewTopic(Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[
             int,
             Meta(
-                description="One node can hold one replica.", extra_json_schema={"minimum": 1, "maximum": 1}
+                description="Each replica is on a node of its own. Left out: 3, or as many as there are nodes.",
+                extra_json_schema={"minimum": 1},
             ),
+        ]
+        | UnsetType
+    ) = UNSET
+    replica_assignments: (
+        Annotated[
+            ReplicaAssignments,
+            Meta(description="By partition, from 0 on: nodes by name or number, the preferred leader first."),
         ]
         | UnsetType
     ) = UNSET
@@ -100,6 +113,13 @@ class NewPartitionCount(Struct, frozen=True, forbid_unknown_fields=True):
             ge=1, description="Of all partitions, those that are there included; more than the topic has now."
         ),
     ]
+    replica_assignments: (
+        Annotated[
+            ReplicaAssignments,
+            Meta(description="By new partition: nodes by name or number, the preferred leader first."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class TopicGrown(Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,14 +129,39 @@ class TopicGrown(Struct, frozen=True, forbid_unknown_fields=True):
     partitions_added: Count
 
 
-class PartitionDescription(Struct, frozen=True, forbid_unknown_fields=True):
+class ScalingPartition(Struct, frozen=True, forbid_unknown_fields=True):
+    """One that is not ready: it has no leader, or replicas that have not caught up."""
+
     partition: Count
     leader: str
     replicas: list[str]
     isr: list[str]
+
+
+class ScalingState(StrEnum):
+    COMPLETE = "complete"
+    IN_PROGRESS = "in_progress"
+
+
+class ScalingStatus(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    status: ScalingState
+    partitions: Count
+    partitions_ready: Count
+    pending: list[ScalingPartition]
+
+
+_WhileLed = "null while nobody leads the partition and this node has no replica of it."
+
+
+class PartitionDescription(Struct, frozen=True, forbid_unknown_fields=True):
+    partition: Count
+    leader: Annotated[str, Meta(description="Empty while nobody leads it.")]
+    replicas: list[str]
+    isr: list[str]
     epoch: Count
-    earliest: Count
-    high_watermark: Count
+    earliest: Annotated[Count | None, Meta(description=_WhileLed)]
+    high_watermark: Annotated[Count | None, Meta(description=_WhileLed)]
     size_bytes: Count
     failure: Annotated[str | None, Meta(description="Why it takes no writes, if it does not.")]
     damage: Annotated[

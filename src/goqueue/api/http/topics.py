@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
+from goqueue.api.http.assignments import numbered
 from goqueue.api.http.call import Call, NoBody
 from goqueue.api.http.query import NoQuery
 from goqueue.api.http.topic_bodies import (
@@ -12,6 +13,9 @@ from goqueue.api.http.topic_bodies import (
     OffsetRange,
     PartitionDescription,
     PartitionList,
+    ScalingPartition,
+    ScalingState,
+    ScalingStatus,
     SettingValue,
     TopicChanges,
     TopicDeleted,
@@ -21,22 +25,40 @@ from goqueue.api.http.topic_bodies import (
     TopicSummary,
 )
 from goqueue.model.duration import format_instant
-from goqueue.model.errors import InvalidRequest, InvalidSetting
+from goqueue.model.errors import InvalidReplicaAssignment, InvalidRequest, InvalidSetting
 from goqueue.model.settings import HOUR_MS, RULES, UNLIMITED, TopicName
 from goqueue.node.node import Node
-from goqueue.node.requests import PartitionFacts, TopicFacts
+from goqueue.node.requests import NO_LEADER, PartitionFacts, TopicFacts
+from goqueue.node.topics import Placement
 
 
 async def create_topic(call: Call[NoQuery, NewTopic]) -> TopicSummary:
     new = call.body
-    if new.replication_factor not in (UNSET, 1):
+    if new.replication_factor not in (UNSET, 1) and call.node.config.is_solo:
         raise InvalidRequest(
             f"replication_factor is {new.replication_factor}, but this broker is one node: only 1 is possible",
             replication_factor=new.replication_factor,
         )
     count = None if isinstance(new.num_partitions, UnsetType) else new.num_partitions
-    facts = await call.node.topics.create(new.name, partition_count=count, overrides=_overrides(new))
+    facts = await call.node.topics.create(
+        new.name, partition_count=count, overrides=_overrides(new), placement=_placement(call.node, new)
+    )
+    await call.node.partitions_seen.until_known(new.name)
+    await call.node.partitions_seen.until_led(new.name)
     return _summary(facts)
+
+
+def _placement(node: Node, new: NewTopic) -> Placement:
+    factor = None if isinstance(new.replication_factor, UnsetType) else new.replication_factor
+    if isinstance(new.replica_assignments, UnsetType):
+        return Placement(None if node.config.is_solo else factor)
+    assignments = numbered(new.replica_assignments, node.directory, first=0)
+    if new.num_partitions not in (UNSET, len(assignments)):
+        raise InvalidReplicaAssignment(
+            f"num_partitions is {new.num_partitions}, but replica_assignments names {len(assignments)} partitions",
+            num_partitions=new.num_partitions,
+        )
+    return Placement(factor, assignments)
 
 
 async def list_topics(call: Call[NoQuery, NoBody]) -> TopicList:
@@ -44,14 +66,14 @@ async def list_topics(call: Call[NoQuery, NoBody]) -> TopicList:
 
 
 async def describe_topic(call: Call[NoQuery, NoBody]) -> TopicDescription:
-    return _description(call.node, call.node.topics.get(call.path["topic"]))
+    return await _description(call.node, call.node.topics.get(call.path["topic"]))
 
 
 async def alter_topic(call: Call[NoQuery, TopicChanges]) -> TopicDescription:
     changes = {
         name: None if value is None else setting_text(name, value) for name, value in call.body.config.items()
     }
-    return _description(call.node, await call.node.topics.alter(call.path["topic"], changes))
+    return await _description(call.node, await call.node.topics.alter(call.path["topic"], changes))
 
 
 async def delete_topic(call: Call[NoQuery, NoBody]) -> TopicDeleted:
@@ -63,12 +85,40 @@ async def delete_topic(call: Call[NoQuery, NoBody]) -> TopicDeleted:
 async def grow_topic(call: Call[NoQuery, NewPartitionCount]) -> TopicGrown:
     name = call.path["topic"]
     old_count = call.node.topics.get(name).partition_count
-    facts = await call.node.topics.grow(name, call.body.count)
+    given = call.body.replica_assignments
+    assignments = (
+        None if isinstance(given, UnsetType) else numbered(given, call.node.directory, first=old_count)
+    )
+    facts = await call.node.topics.grow(name, call.body.count, assignments)
+    await call.node.partitions_seen.until_led(name)
     return TopicGrown(name, old_count, facts.partition_count, facts.partition_count - old_count)
 
 
 async def list_partitions(call: Call[NoQuery, NoBody]) -> PartitionList:
-    return PartitionList([_partition(facts) for facts in call.node.topics.partitions(call.path["topic"])])
+    partitions = await call.node.partitions_seen.of(call.path["topic"], needs_leaders=False)
+    return PartitionList([_partition(call.node, facts) for facts in partitions])
+
+
+async def scaling_status(call: Call[NoQuery, NoBody]) -> ScalingStatus:
+    """As the catalogue has it: a partition is ready when it is led and all its replicas are in sync."""
+    partitions, name_of = call.node.topics.partitions(call.path["topic"]), call.node.directory.name_of
+    pending = [
+        ScalingPartition(
+            one.partition,
+            name_of(one.leader),
+            [name_of(number) for number in one.replicas],
+            [name_of(number) for number in one.in_sync],
+        )
+        for one in partitions
+        if one.leader == NO_LEADER or len(one.in_sync) < len(one.replicas)
+    ]
+    return ScalingStatus(
+        call.path["topic"],
+        ScalingState.IN_PROGRESS if pending else ScalingState.COMPLETE,
+        len(partitions),
+        len(partitions) - len(pending),
+        pending,
+    )
 
 
 def setting_text(name: str, value: SettingValue) -> str:
@@ -106,8 +156,8 @@ def _summary(facts: TopicFacts) -> TopicSummary:
     return TopicSummary(facts.name, facts.partition_count, format_instant(facts.created_ms))
 
 
-def _description(node: Node, facts: TopicFacts) -> TopicDescription:
-    partitions = node.topics.partitions(facts.name)
+async def _description(node: Node, facts: TopicFacts) -> TopicDescription:
+    partitions = await node.partitions_seen.of(facts.name)
     return TopicDescription(
         name=facts.name,
         partitions=facts.partition_count,
@@ -120,15 +170,16 @@ def _description(node: Node, facts: TopicFacts) -> TopicDescription:
     )
 
 
-def _partition(facts: PartitionFacts) -> PartitionDescription:
+def _partition(node: Node, facts: PartitionFacts) -> PartitionDescription:
+    name_of = node.directory.name_of
     return PartitionDescription(
         partition=facts.partition,
-        leader=facts.leader,
-        replicas=facts.replicas,
-        isr=facts.in_sync,
+        leader=name_of(facts.leader),
+        replicas=[name_of(number) for number in facts.replicas],
+        isr=[name_of(number) for number in facts.in_sync],
         epoch=facts.leader_epoch,
-        earliest=facts.earliest,
-        high_watermark=facts.high_watermark,
+        earliest=None if facts.earliest < 0 else facts.earliest,
+        high_watermark=None if facts.high_watermark < 0 else facts.high_watermark,
         size_bytes=facts.size_bytes,
         failure=facts.failure,
         damage=facts.damage,

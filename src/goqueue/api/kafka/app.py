@@ -16,6 +16,7 @@ from goqueue.api.kafka.joint import JointApi
 from goqueue.api.kafka.metadata import MetadataApi
 from goqueue.api.kafka.offsets import OffsetsApi
 from goqueue.api.kafka.produce import ProduceApi
+from goqueue.api.kafka.reassignments import ReassignmentsApi
 from goqueue.api.kafka.server import KafkaServer
 from goqueue.api.kafka.share_fetch import ShareFetchApi
 from goqueue.api.kafka.share_groups import ShareGroupsApi
@@ -45,10 +46,15 @@ class KafkaListener:
             on_broken=node.fail,
         )
 
-    async def start(self) -> tuple[str, int]:
-        address = await self._server.start()
+    async def start(self, *, is_open: bool = True) -> tuple[str, int]:
+        """Without `is_open` the address is known and nobody can connect before `open`: a client that asks a node which does
+        not know the cluster yet would believe that there is nothing."""
+        address = await self._server.start(is_open=is_open)
         self._context.host, self._context.port = self._advertised or address
         return address
+
+    async def open(self) -> None:
+        await self._server.open()
 
     async def stop(self, grace_s: float) -> None:
         await self._server.stop(grace_s)
@@ -76,6 +82,7 @@ def served_apis(context: Context) -> list[Api]:
         TopicAdminApi(context),
         ConfigsApi(context),
         ClusterAdminApi(context),
+        ReassignmentsApi(context),
     )
     served = [api for family in families for api in family.apis()]
     versions.announce(served)

@@ -28,6 +28,16 @@ class Closing:
             step()
 
 
+class Identity:
+    """Who is at the other end of a connection: nobody that we know of, until it has logged in."""
+
+    __slots__ = ("login", "peer")
+
+    def __init__(self) -> None:
+        self.peer: str | None = None  # the name of a node
+        self.login: object = None  # that is under way; known to who serves logins
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     api: str
@@ -36,6 +46,8 @@ class Call:
     client_id: str
     client_host: str
     closing: Closing = field(default_factory=Closing)  # of the connection that it came by
+    peer: str | None = None  # the node that has logged in on it
+    identity: Identity = field(default_factory=Identity)  # of the connection as well; only a login changes it
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call
@@ -17,10 +18,14 @@ _E = responses("elect_leaders")
 _P = responses("describe_producers")
 _PREFERRED, _UNCLEAN = 0, 1  # kinds of elections
 _UNKNOWN_BYTES = -1
+_NOT_HERE = -1  # an offset in a log that other nodes have
+
+Place = tuple[str, int]
 
 
 class ClusterAdminApi:
     def __init__(self, context: Context) -> None:
+        self._node = context.node
         self._topics = context.node.topics
         self._describer = context.node.describer
 
@@ -61,36 +66,53 @@ class ClusterAdminApi:
         return _L.DescribeLogDirsTopic(
             name=topic,
             partitions=[
-                _L.DescribeLogDirsPartition(partition_index=one.partition, partition_size=one.size_bytes)
+                _L.DescribeLogDirsPartition(
+                    partition_index=one.partition,
+                    partition_size=one.size_bytes,
+                    offset_lag=max(one.high_watermark - one.latest, 0),
+                )
                 for one in partitions
-                if wanted is None or one.partition in wanted
+                if one.latest != _NOT_HERE and (wanted is None or one.partition in wanted)
             ],
         )
 
     async def elect_leaders(self, call: Call, request: Any) -> Answer:
-        """One node leads everything for ever. Who asks for all partitions is told of those that need an election:
-        none."""
+        """Who asks for all partitions is told of those that needed an election."""
         error: GoQueueError | None = None
+        outcomes: dict[Place, GoQueueError | None] = {}
         if request.election_type not in (_PREFERRED, _UNCLEAN):
             error = InvalidRequest(
                 f"election type {request.election_type} is neither 0 (preferred) nor 1 (unclean)",
                 election_type=request.election_type,
             )
+        asked = request.topic_partitions
+        places = None if asked is None else [(one.topic, index) for one in asked for index in one.partitions]
+        if error is None:
+            try:
+                outcomes = await self._elect(places, is_unclean=request.election_type == _UNCLEAN)
+            except GoQueueError as failure:
+                error = failure
+        topics: dict[str, list[Any]] = {}
+        for topic, index in outcomes if places is None else places:
+            topics.setdefault(topic, []).append(_elected(index, error or outcomes[topic, index]))
         return _E.ElectLeadersResponse(
             error_code=code_of(error),
             replica_election_results=[
-                _E.ReplicaElectionResult(
-                    topic=topic.topic,
-                    partition_result=[
-                        _elected(index, error or self._why_no_election(topic.topic, index))
-                        for index in topic.partitions
-                    ],
-                )
-                for topic in request.topic_partitions or ()
+                _E.ReplicaElectionResult(topic=topic, partition_result=results)
+                for topic, results in topics.items()
             ],
         )
 
+    async def _elect(
+        self, places: Sequence[Place] | None, *, is_unclean: bool
+    ) -> dict[Place, GoQueueError | None]:
+        cluster = self._node.cluster
+        if cluster is not None:
+            return await cluster.partition_orders.elect(places, is_unclean=is_unclean)
+        return {place: self._why_no_election(*place) for place in places or ()}
+
     def _why_no_election(self, topic: str, index: int) -> GoQueueError:
+        """One node leads everything for ever."""
         try:
             facts = self._topics.partition(topic, index)
         except GoQueueError as error:
@@ -145,5 +167,9 @@ def _refusal(topic: str, facts: PartitionFacts) -> GoQueueError:
     )
 
 
-def _elected(index: int, error: GoQueueError) -> Any:
-    return _E.PartitionResult(partition_id=index, error_code=code_of(error), error_message=text_of(error))
+def _elected(index: int, error: GoQueueError | None) -> Any:
+    return _E.PartitionResult(
+        partition_id=index,
+        error_code=code_of(error),
+        error_message=None if error is None else text_of(error),
+    )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from goqueue.api.kafka.context import BROKER_ID
 from goqueue.model.group_settings import (
     ALIASES,
     GROUP_SETTINGS,
@@ -102,15 +101,15 @@ class _BrokerSetting(NamedTuple):
 
 
 _BROKER_SETTINGS: Mapping[str, _BrokerSetting] = {
-    "broker.id": _BrokerSetting(SettingType.INT, lambda _: BROKER_ID, "The number of this broker."),
-    "node.id": _BrokerSetting(SettingType.INT, lambda _: BROKER_ID, "The number of this broker."),
     "num.partitions": _BrokerSetting(
         SettingType.INT,
         lambda config: config.default_partition_count,
         "Partitions of a topic that is created without a number.",
     ),
     "default.replication.factor": _BrokerSetting(
-        SettingType.INT, lambda _: 1, "Replicas of a partition: there is one node."
+        SettingType.INT,
+        lambda config: min(3, max(1, len(config.cluster.peers))),
+        "Replicas of a partition of a topic that is created without a number.",
     ),
     "auto.create.topics.enable": _BrokerSetting(
         SettingType.BOOLEAN,
@@ -192,12 +191,22 @@ def _group_origins(name: str, overrides: Mapping[str, str], config: NodeConfig) 
     return (Origin(name, overrides[name], Source.GROUP), *origins) if name in overrides else origins
 
 
-def broker_entries(config: NodeConfig, *, host: str, port: int) -> list[ConfigEntry]:
+def broker_entries(config: NodeConfig, *, number: int, host: str, port: int) -> list[ConfigEntry]:
     """What a node was told when it started, by Kafka's names. A restart is needed to change any of it."""
     usual = NodeConfig()
     listeners = Origin(_ADVERTISED, f"PLAINTEXT://{host}:{port}", Source.STATIC_BROKER)
     entries = [
         ConfigEntry(_ADVERTISED, (listeners,), SettingType.LIST, "Where clients connect.", is_read_only=True),
+        *(
+            ConfigEntry(
+                name,
+                _broker_origins(name, str(number), "1"),
+                SettingType.INT,
+                "The number of this broker.",
+                is_read_only=True,
+            )
+            for name in ("broker.id", "node.id")
+        ),
         *(
             ConfigEntry(
                 name,

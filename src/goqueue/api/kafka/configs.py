@@ -10,7 +10,7 @@ from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.config_entries import ConfigEntry, broker_entries, group_entries, topic_entries
-from goqueue.api.kafka.context import BROKER_ID, Context, code_of
+from goqueue.api.kafka.context import Context, code_of
 from goqueue.api.kafka.error_text import text_of
 from goqueue.model.errors import GoQueueError, InvalidRequest, InvalidSetting
 from goqueue.model.setting_changes import SettingAction, SettingOp, apply_incremental
@@ -85,12 +85,15 @@ class ConfigsApi:
             return group_entries(overrides, self._node.config)
         if resource.resource_name == "":  # what is set for all brokers while they run: nothing can be
             return []
-        if resource.resource_name != str(BROKER_ID):
+        broker_id = self._context.broker_id
+        if resource.resource_name != str(broker_id):
             raise InvalidRequest(
-                f"there is no broker {resource.resource_name!r}; this one is {BROKER_ID}",
+                f"there is no broker {resource.resource_name!r}; this one is {broker_id}",
                 broker=resource.resource_name,
             )
-        return broker_entries(self._node.config, host=self._context.host, port=self._context.port)
+        return broker_entries(
+            self._node.config, number=broker_id, host=self._context.host, port=self._context.port
+        )
 
     async def alter_configs(self, call: Call, request: Any) -> Answer:
         """All settings of a resource at once: what is not named goes back to its default."""

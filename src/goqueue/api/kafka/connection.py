@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import cast
 
-from goqueue.api.kafka.call import Answer, Call, Closing, Later, NoAnswer
+from goqueue.api.kafka.call import Answer, Call, Closing, Identity, Later, NoAnswer
 from goqueue.api.kafka.dispatch import Dispatch, encode_answer
 from goqueue.model.errors import InvariantViolation
 from goqueue.wire.codec import Malformed
@@ -27,6 +27,8 @@ from goqueue.wire.schema import api_key
 logger = logging.getLogger(__name__)
 WAITING_COUNT_MAX = 32  # frames read and not begun, and answers not sent
 WAITING_BYTES_MAX = 8 * 1024 * 1024  # of frames read and not begun
+LOGIN_BYTES_MAX = 64 * 1024  # of all requests before a login, where one is needed
+LOGIN_S_MAX = 10.0
 IDLE_S_MAX = 600.0  # Kafka's connections.max.idle.ms; clients know how to come back
 _WATCH_S = 60.0
 _PRODUCE = "produce"
@@ -43,8 +45,12 @@ class Connection(asyncio.BufferedProtocol):
         on_made: Callable[[Connection], bool],
         on_lost: Callable[[Connection], None],
         on_broken: Callable[[BaseException], None],
+        needs_login: bool = False,
     ) -> None:
         self._dispatch = dispatch
+        self._needs_login = needs_login
+        self._login_bytes_left = LOGIN_BYTES_MAX
+        self._login_watch: asyncio.TimerHandle | None = None
         self._frames = FrameReader(frame_bytes_max, scratch)
         self._on_made = on_made
         self._on_lost = on_lost
@@ -52,6 +58,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._host = ""
         self._closing = Closing()
+        self._identity = Identity()
         self._waiting: deque[Frame] = deque()
         self._waiting_bytes = 0
         self._worker: asyncio.Task[None] | None = None
@@ -80,6 +87,8 @@ class Connection(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         self._active_at = loop.time()
         self._watch = loop.call_later(_WATCH_S, self._end_if_idle)
+        if self._needs_login:
+            self._login_watch = loop.call_later(LOGIN_S_MAX, self._end_if_stranger)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.buffer()
@@ -87,6 +96,12 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self._is_taking:
             return
+        if self._needs_login and self._identity.peer is None:
+            self._login_bytes_left -= nbytes
+            if self._login_bytes_left < 0:
+                logger.info("connection closed host=%s reason='much sent and no login'", self._host)
+                self.abort()
+                return
         self._active_at = asyncio.get_running_loop().time()
         for frame in self._frames.received(nbytes):
             self._waiting.append(frame)
@@ -115,6 +130,8 @@ class Connection(asyncio.BufferedProtocol):
         self._can_write.set()
         if self._watch is not None:
             self._watch.cancel()
+        if self._login_watch is not None:
+            self._login_watch.cancel()
         self._let_go()
         if self._sender is not None:
             self._sender.cancel()
@@ -183,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     async def _begin(self, frame: Frame) -> None:
-        api, call, request = self._dispatch.parse(frame, self._host, self._closing)
+        api, call, request = self._dispatch.parse(frame, self._host, self._closing, self._identity)
         del frame  # a parked fetch must not hold on to what came
         self._begun = api.name
         answer = await api.handle(call, request)
@@ -281,6 +298,11 @@ class Connection(asyncio.BufferedProtocol):
     def _leave_if_done(self) -> None:
         if self._worker is None:
             self._on_lost(self)
+
+    def _end_if_stranger(self) -> None:
+        if self._identity.peer is None and not self._is_lost:
+            logger.info("connection closed host=%s reason='no login'", self._host)
+            self.abort()
 
     def _end_if_idle(self) -> None:
         """A client that asks for nothing, or takes none of what it asked for, gives its place to another."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
+from goqueue.model.cluster_errors import NotLeader, ReplicationUnknown
 from goqueue.model.codes import WIRE
 from goqueue.model.errors import (
     DiskFull,
@@ -16,11 +18,19 @@ from goqueue.model.errors import (
     UnknownTopicId,
 )
 from goqueue.model.topic_ids import topic_id, topic_number
+from goqueue.node.directory import split_address
 from goqueue.node.node import Node
 
-BROKER_ID = 1  # there is one node
 _COORDINATOR_NOT_AVAILABLE = 15
-_PASSING = (DiskFull, NotReady, PartitionOffline, StorageError, TimedOut)
+_NOT_COORDINATOR = 16
+_PASSING = (DiskFull, NotReady, PartitionOffline, ReplicationUnknown, StorageError, TimedOut)
+
+
+class Endpoint(NamedTuple):
+    number: int
+    host: str
+    port: int
+    rack: str | None
 
 
 @dataclass(slots=True)
@@ -33,7 +43,23 @@ class Context:
 
     @property
     def cluster_id(self) -> str:
-        return f"goqueue-{self.node.config.node_id}"
+        return self.node.directory.cluster_id
+
+    @property
+    def broker_id(self) -> int:
+        return self.node.directory.number
+
+    def brokers(self) -> list[Endpoint]:
+        """All that clients may connect to; a node alone is known by what its listener is bound to."""
+        if self.node.directory.is_solo:
+            return [Endpoint(self.broker_id, self.host, self.port, None)]
+        return [
+            Endpoint(broker.number, *split_address(broker.kafka), broker.rack or None)
+            for broker in self.node.directory.brokers()
+        ]
+
+    def broker(self, number: int) -> Endpoint | None:
+        return next((one for one in self.brokers() if one.number == number), None)
 
     def topic_id(self, topic: str) -> bytes:
         return topic_id(self.node.topics.id_of(topic))
@@ -53,5 +79,7 @@ def code_of(error: GoQueueError | None) -> int:
 
 def coordinator_code(error: GoQueueError | None) -> int:
     """Of a group or a transaction: a member that cannot be served now must try again, and clients take only this code for
-    that; others would end them."""
+    that; others would end them. Who leads the log of a coordinator no longer is none."""
+    if isinstance(error, NotLeader):
+        return _NOT_COORDINATOR
     return _COORDINATOR_NOT_AVAILABLE if isinstance(error, _PASSING) else code_of(error)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from goqueue.api.kafka.call import Api, Call, Closing, Message
+from goqueue.api.kafka.call import Api, Call, Closing, Identity, Message
 from goqueue.wire.codec import Malformed, Output, is_flexible, request_reader, response_writer
 from goqueue.wire.codec import read_uvarint as _read_uvarint
 from goqueue.wire.frames import Frame
@@ -24,7 +24,13 @@ class Dispatch:
     def __init__(self, apis: Iterable[Api]) -> None:
         self._apis = {api_key(api.name): api for api in apis}
 
-    def parse(self, frame: Frame, client_host: str, closing: Closing | None = None) -> tuple[Api, Call, Any]:
+    def parse(
+        self,
+        frame: Frame,
+        client_host: str,
+        closing: Closing | None = None,
+        identity: Identity | None = None,
+    ) -> tuple[Api, Call, Any]:
         """The API, what to tell its handler, and the request. Malformed: the connection must end."""
         try:
             key, version, correlation_id = _HEADER.unpack_from(frame)
@@ -34,7 +40,17 @@ class Dispatch:
         api = self._apis.get(key)
         if api is None:
             raise Malformed(f"API key {key} is not served")
-        call = Call(api.name, version, correlation_id, client_id, client_host, closing or Closing())
+        identity = identity or Identity()
+        call = Call(
+            api.name,
+            version,
+            correlation_id,
+            client_id,
+            client_host,
+            closing or Closing(),
+            identity.peer,
+            identity,
+        )
         if not api.first <= version <= api.last:
             if api.name != API_VERSIONS:
                 raise Malformed(f"{api.name} is served in versions {api.first} to {api.last}, not {version}")

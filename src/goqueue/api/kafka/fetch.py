@@ -8,6 +8,7 @@ from typing import Any
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.context import Context, code_of
 from goqueue.api.kafka.fetch_sessions import NO_SESSION, FetchSessions
+from goqueue.api.kafka.replica_fetch import ReplicaFetchApi, replica_of
 from goqueue.model.errors import GoQueueError
 from goqueue.node.fetch import Fetched, FetchLimits, Wanted
 from goqueue.node.requests import Isolation
@@ -24,11 +25,14 @@ class FetchApi:
         self._fetcher = context.node.fetcher
         self._wait_ms_max = context.node.config.limits.wait_ms_max
         self._sessions = FetchSessions(context.node.fetcher.new_session_id)
+        self._replicas = ReplicaFetchApi(context.node)
 
     def apis(self) -> list[Api]:
         return [Api("fetch", 4, 17, self.fetch)]
 
     async def fetch(self, call: Call, request: Any) -> Answer:
+        if replica_of(request) >= 0:
+            return await self._replicas.fetch(call, request)
         wanted, unknown = self._wanted(call, request)
         forgotten = self._forgotten(call, request)
         try:

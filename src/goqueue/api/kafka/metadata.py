@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call
-from goqueue.api.kafka.context import BROKER_ID, Context, code_of
-from goqueue.model.errors import GoQueueError, InvalidRequest, TopicExists, TopicNotFound
+from goqueue.api.kafka.context import Context, code_of, coordinator_code
+from goqueue.model.errors import (
+    CoordinatorNotAvailable,
+    GoQueueError,
+    InvalidRequest,
+    TopicExists,
+    TopicNotFound,
+)
 from goqueue.model.names import check_new_topic_name
-from goqueue.node.requests import PartitionFacts
+from goqueue.node.coordinators import CoordinatorKind
+from goqueue.node.requests import NO_LEADER, PartitionFacts
 from goqueue.wire.schema import responses
 
 _M = responses("metadata")
@@ -16,7 +24,9 @@ _C = responses("find_coordinator")
 _D = responses("describe_cluster")
 _P = responses("describe_topic_partitions")
 _OFFLINE = 56  # Kafka's KAFKA_STORAGE_ERROR
+_NO_LEADER = 5  # Kafka's LEADER_NOT_AVAILABLE
 _PARTITIONS_PER_ANSWER_MAX = 2_000
+_KINDS = {0: CoordinatorKind.GROUP, 1: CoordinatorKind.TRANSACTION}
 
 
 class MetadataApi:
@@ -41,10 +51,11 @@ class MetadataApi:
             topics = [await self._wanted_topic(topic, may_create=may_create) for topic in request.topics]
         return _M.MetadataResponse(
             brokers=[
-                _M.MetadataResponseBroker(node_id=BROKER_ID, host=self._context.host, port=self._context.port)
+                _M.MetadataResponseBroker(node_id=one.number, host=one.host, port=one.port, rack=one.rack)
+                for one in self._context.brokers()
             ],
             cluster_id=self._context.cluster_id,
-            controller_id=BROKER_ID,
+            controller_id=self._node.directory.controller,
             topics=topics,
             cluster_authorized_operations=-2147483648,
         )
@@ -74,12 +85,12 @@ class MetadataApi:
     def _topic(self, name: str) -> Any:
         partitions = [
             _M.MetadataResponsePartition(
-                error_code=_OFFLINE if one.failure else 0,
+                error_code=_fault(one),
                 partition_index=one.partition,
-                leader_id=BROKER_ID,
+                leader_id=one.leader,
                 leader_epoch=one.leader_epoch,
-                replica_nodes=(BROKER_ID,),
-                isr_nodes=(BROKER_ID,),
+                replica_nodes=one.replicas,
+                isr_nodes=one.in_sync,
             )
             for one in self._node.topics.partitions(name)
         ]
@@ -88,21 +99,34 @@ class MetadataApi:
         )
 
     async def find_coordinator(self, call: Call, request: Any) -> Answer:
-        """There is one node, and it coordinates everything."""
         keys = request.coordinator_keys if call.version >= 4 else (request.key,)
-        error = None
-        if request.key_type not in (0, 1):
-            error = InvalidRequest(f"key type {request.key_type} is neither 0 (group) nor 1 (transaction)")
-        host, port = self._context.host, self._context.port
-        place = (
-            {"node_id": -1, "host": "", "port": -1}
-            if error
-            else {"node_id": BROKER_ID, "host": host, "port": port}
-        )
-        fault = {"error_code": code_of(error), "error_message": error.sentence if error else None}
+        found = [await self._coordinator(request.key_type, key) for key in keys]
+        first = found[0] if found else _C.Coordinator()
         return _C.FindCoordinatorResponse(
-            coordinators=[_C.Coordinator(key=key, **place, **fault) for key in keys], **place, **fault
+            coordinators=found,
+            error_code=first.error_code,
+            error_message=first.error_message,
+            node_id=first.node_id,
+            host=first.host,
+            port=first.port,
         )
+
+    async def _coordinator(self, key_type: int, key: str) -> Any:
+        try:
+            number = await self._node.coordinators.find(_KINDS.get(key_type), key)
+            broker = self._context.broker(number)
+            if broker is None:
+                raise CoordinatorNotAvailable(f"the node that coordinates {key!r} is not there; try again")
+        except GoQueueError as error:
+            return _C.Coordinator(
+                key=key,
+                node_id=-1,
+                host="",
+                port=-1,
+                error_code=coordinator_code(error),
+                error_message=error.sentence,
+            )
+        return _C.Coordinator(key=key, node_id=broker.number, host=broker.host, port=broker.port)
 
     async def describe_cluster(self, call: Call, request: Any) -> Answer:
         if request.endpoint_type != 1:
@@ -110,11 +134,10 @@ class MetadataApi:
             return _D.DescribeClusterResponse(error_code=code_of(error), error_message=error.sentence)
         return _D.DescribeClusterResponse(
             cluster_id=self._context.cluster_id,
-            controller_id=BROKER_ID,
+            controller_id=self._node.directory.controller,
             brokers=[
-                _D.DescribeClusterBroker(
-                    broker_id=BROKER_ID, host=self._context.host, port=self._context.port
-                )
+                _D.DescribeClusterBroker(broker_id=one.number, host=one.host, port=one.port, rack=one.rack)
+                for one in self._context.brokers()
             ],
         )
 
@@ -149,21 +172,27 @@ class MetadataApi:
                 return _P.DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
         return _P.DescribeTopicPartitionsResponse(topics=topics)
 
-    def _described(self, name: str, page: list[PartitionFacts]) -> Any:
+    def _described(self, name: str, page: Sequence[PartitionFacts]) -> Any:
         return _P.DescribeTopicPartitionsResponseTopic(
             name=name,
             topic_id=self._context.topic_id(name),
             partitions=[
                 _P.DescribeTopicPartitionsResponsePartition(
-                    error_code=_OFFLINE if one.failure else 0,
+                    error_code=_fault(one),
                     partition_index=one.partition,
-                    leader_id=BROKER_ID,
+                    leader_id=one.leader,
                     leader_epoch=one.leader_epoch,
-                    replica_nodes=(BROKER_ID,),
-                    isr_nodes=(BROKER_ID,),
-                    eligible_leader_replicas=(),  # null is allowed, and Java's admin client 3.9 fails on it
+                    replica_nodes=one.replicas,
+                    isr_nodes=one.in_sync,
+                    eligible_leader_replicas=one.eligible,  # null is allowed, and Java's admin client 3.9 fails on it
                     last_known_elr=(),
                 )
                 for one in page
             ],
         )
+
+
+def _fault(facts: PartitionFacts) -> int:
+    if facts.leader == NO_LEADER:
+        return _NO_LEADER
+    return _OFFLINE if facts.failure else 0

@@ -39,12 +39,19 @@ class KafkaServer:
         self._gone = asyncio.Event()  # set while there is no connection
         self._gone.set()
 
-    async def start(self) -> tuple[str, int]:
-        """Listen; the address in use, which differs from the one asked for where the port was 0."""
+    async def start(self, *, is_open: bool = True) -> tuple[str, int]:
+        """Listen; the address in use, which differs from the one asked for where the port was 0. Without `is_open` it is only
+        taken: nobody can connect before `open`."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connect, self._host, self._port, backlog=_BACKLOG)
+        self._server = await loop.create_server(
+            self._connect, self._host, self._port, backlog=_BACKLOG, start_serving=is_open
+        )
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
+
+    async def open(self) -> None:
+        if self._server is not None:
+            await self._server.start_serving()
 
     async def stop(self, grace_s: float) -> None:
         """Stop listening, let what is under way end within the grace, then close what is left."""

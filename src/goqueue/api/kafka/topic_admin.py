@@ -9,25 +9,24 @@ from typing import Any, TypeVar
 
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.api.kafka.config_entries import topic_entries
-from goqueue.api.kafka.context import BROKER_ID, Context, code_of
+from goqueue.api.kafka.context import Context, code_of
 from goqueue.api.kafka.error_text import text_of
 from goqueue.model.errors import (
     GoQueueError,
     InvalidReplicaAssignment,
-    InvalidReplicationFactor,
     InvalidRequest,
     InvalidSetting,
     TimedOut,
 )
 from goqueue.model.topic_ids import topic_uuid
 from goqueue.node.requests import TopicFacts
+from goqueue.node.topics import Placement
 from goqueue.wire.schema import NO_UUID, responses
 
 _C = responses("create_topics")
 _D = responses("delete_topics")
 _P = responses("create_partitions")
 _UNSET = -1  # the broker's default, of partitions and of replicas
-_REPLICATION_FACTOR = 1
 _BY_TOPIC_STATES_FROM = 6  # DeleteTopics: names or ids, before that names
 T = TypeVar("T")
 
@@ -63,11 +62,16 @@ class TopicAdminApi:
         return _C.CreateTopicsResponse(topics=results)
 
     async def _create(self, topic: Any, deadline: float, *, validate_only: bool) -> TopicFacts:
-        count = _partition_count(topic)
+        placement = _placement(topic)
+        count = None if topic.num_partitions == _UNSET else topic.num_partitions
         overrides = _overrides(topic.configs)
         if validate_only:
-            return self._topics.check_create(topic.name, partition_count=count, overrides=overrides)
-        work = self._topics.create(topic.name, partition_count=count, overrides=overrides)
+            return self._topics.check_create(
+                topic.name, partition_count=count, overrides=overrides, placement=placement
+            )
+        work = self._topics.create(
+            topic.name, partition_count=count, overrides=overrides, placement=placement
+        )
         return await _within(deadline, work, f"creating topic {topic.name!r}")
 
     def _created(self, facts: TopicFacts) -> Any:
@@ -77,7 +81,7 @@ class TopicAdminApi:
             if facts.id
             else NO_UUID,  # a topic that was only checked has none
             num_partitions=facts.partition_count,
-            replication_factor=_REPLICATION_FACTOR,
+            replication_factor=facts.replication_factor,
             configs=[
                 _C.CreatableTopicConfigs(
                     name=entry.name,
@@ -155,9 +159,12 @@ class TopicAdminApi:
                 raise InvalidReplicaAssignment(
                     f"{added} partitions are added to topic {topic.name!r}, but {len(topic.assignments)} are assigned"
                 )
-            _check_replicas([assignment.broker_ids for assignment in topic.assignments])
+        assignments = None
+        if topic.assignments is not None:
+            assignments = [list(assignment.broker_ids) for assignment in topic.assignments]
+        self._topics.check_grow(topic.name, topic.count, assignments)
         if not validate_only:
-            work = self._topics.grow(topic.name, topic.count)
+            work = self._topics.grow(topic.name, topic.count, assignments)
             await _within(deadline, work, f"adding partitions to topic {topic.name!r}")
 
 
@@ -181,44 +188,23 @@ def _refuse_repeated(name: str, times: int) -> None:
         raise InvalidRequest(f"topic {name!r} is named {times} times in one request", topic=name)
 
 
-def _partition_count(topic: Any) -> int | None:
-    """None for the broker's default."""
-    if topic.assignments:
-        return _assigned_count(topic)
-    if topic.replication_factor not in (_UNSET, _REPLICATION_FACTOR):
-        raise InvalidReplicationFactor(
-            f"replication factor {topic.replication_factor} is not possible: this broker is one node, "
-            "which holds 1 replica (or -1, the default)",
-            replication_factor=topic.replication_factor,
-        )
-    count: int = topic.num_partitions
-    return None if count == _UNSET else count
-
-
-def _assigned_count(topic: Any) -> int:
-    """How many partitions are placed by hand."""
+def _placement(topic: Any) -> Placement:
+    """Placed by hand, or as many replicas as are wanted, wherever the controller puts them."""
+    if not topic.assignments:
+        factor = topic.replication_factor
+        return Placement(replication_factor=None if factor == _UNSET else factor)
     if (topic.num_partitions, topic.replication_factor) != (_UNSET, _UNSET):
         raise InvalidRequest(
             f"topic {topic.name!r} has its replicas assigned: the number of partitions and the replication factor "
             "must be -1",
             topic=topic.name,
         )
-    indexes = sorted(assignment.partition_index for assignment in topic.assignments)
-    if indexes != list(range(len(indexes))):
+    assigned = {one.partition_index: list(one.broker_ids) for one in topic.assignments}
+    if sorted(assigned) != list(range(len(topic.assignments))):
         raise InvalidReplicaAssignment(
-            f"the assigned partitions of topic {topic.name!r} must be 0 to {len(indexes) - 1}, each of them once"
+            f"the assigned partitions of topic {topic.name!r} must be 0 to {len(topic.assignments) - 1}, each of them once"
         )
-    _check_replicas([assignment.broker_ids for assignment in topic.assignments])
-    return len(indexes)
-
-
-def _check_replicas(assigned: Sequence[Sequence[int]]) -> None:
-    for broker_ids in assigned:
-        if list(broker_ids) != [BROKER_ID]:
-            raise InvalidReplicaAssignment(
-                f"a partition is assigned to the brokers {list(broker_ids)}; there is only broker {BROKER_ID}",
-                brokers=list(broker_ids),
-            )
+    return Placement(assignments=[assigned[index] for index in range(len(assigned))])
 
 
 def _overrides(configs: Sequence[Any]) -> dict[str, str]:

@@ -25,6 +25,10 @@ ConfigOption = Annotated[
 def create(
     name: NameArgument,
     partitions: Annotated[int | None, typer.Option("--partitions", "-p", min=1, help="How many.")] = None,
+    replication: Annotated[
+        int | None,
+        typer.Option("--replication-factor", "-r", min=1, help="On how many nodes each of them is."),
+    ] = None,
     config: ConfigOption = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
@@ -32,7 +36,9 @@ def create(
     """Create a topic."""
     settings = parse_pairs(config or [], "setting")
     with RestClient(url) as client:
-        created = client.create_topic(name, partition_count=partitions, config=settings)
+        created = client.create_topic(
+            name, partition_count=partitions, replication_factor=replication, config=settings
+        )
     show(created, output, rows=[(f"created {created.name} with {created.partitions} partitions",)])
 
 

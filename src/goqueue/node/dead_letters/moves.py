@@ -2,7 +2,8 @@
 
 The decision is durable first. Then the records are appended to their target under the id of the ledger's own producer,
 with the sequence that the decision gave them; the partition's table of producers says how many of them it has, so an
-attempt after a crash goes on with the next. Nothing but the end of the node stops the attempts.
+attempt after a crash goes on with the next, whoever leads the ledger or the target by then. Nothing but the end of the
+node, or of its leadership, stops the attempts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from goqueue.core.lease.events import REDRIVEN, Letter, Moved, Moving, ProducerN
 from goqueue.core.producer import next_sequence
 from goqueue.log.batch import ATTRIBUTE_LOG_APPEND_TIME, decode_rows, encode_batch, read_header, rebuild_batch
 from goqueue.log.compression import CODEC_OF_SETTING, Codec
+from goqueue.model.cluster_errors import NotLeader
 from goqueue.model.errors import (
     GoQueueError,
     InvalidPartitions,
@@ -28,6 +30,7 @@ from goqueue.model.record import NewRecord, Producer
 from goqueue.model.settings import TimestampType, TopicSettings
 from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
+from goqueue.node.dead_letters.arrivals import Destination, Destinations
 from goqueue.node.dead_letters.metrics import MoveMetrics
 from goqueue.node.dead_letters.originals import Originals
 from goqueue.node.dead_letters.topics import dead_letter_settings
@@ -36,7 +39,7 @@ from goqueue.node.partition import Partition
 from goqueue.node.producers import Producers
 from goqueue.node.queue.ledger import OwnedLedger
 from goqueue.node.topic_table import OpenTopic, TopicTable
-from goqueue.node.topics import Topics
+from goqueue.node.topics import ANYWHERE, Placement, Topics
 
 logger = logging.getLogger(__name__)
 _PAUSE_S_MIN: Final = 0.1
@@ -58,6 +61,7 @@ class Mover:
         topics: Topics,
         table: TopicTable,
         producers: Producers,
+        destinations: Destinations,
         guard: Guard,
         metrics: MoveMetrics,
         clock: Clock,
@@ -66,6 +70,7 @@ class Mover:
         self._topics = topics
         self._table = table
         self._producers = producers
+        self._destinations = destinations
         self._guard = guard
         self._metrics = metrics
         self._clock = clock
@@ -90,7 +95,7 @@ class Mover:
         ledger, target = way
         pause_s = _PAUSE_S_MIN
         try:
-            while not ledger.source.is_deleted and (move := _first(ledger, target)) is not None:
+            while not _is_gone(ledger) and (move := _first(ledger, target)) is not None:
                 try:
                     await self._carry_out(ledger, move)
                     pause_s = _PAUSE_S_MIN
@@ -98,6 +103,8 @@ class Mover:
                 except NotReady:
                     pass  # the node starts or stops
                 except GoQueueError as error:
+                    if _is_gone(ledger):
+                        break
                     self._metrics.retries.inc()
                     logger.warning(
                         "records wait to be moved topic=%s partition=%d to=%s retry_s=%g error=%r",
@@ -107,9 +114,12 @@ class Mover:
                 pause_s = min(2 * pause_s, _PAUSE_S_MAX)
         finally:
             self._busy.discard(way)
-        if ledger.source.is_deleted:
+        if _is_gone(ledger):
+            source = ledger.source
+            over = NotLeader(source.topic, source.index, source.leader)
+            reason = TopicNotFound(source.topic) if source.is_deleted else over
             for serial in [serial for owner, serial in self._waiting if owner is ledger]:
-                self._tell(ledger, serial, TopicNotFound(ledger.source.topic))
+                self._tell(ledger, serial, reason)
 
     async def _carry_out(self, ledger: OwnedLedger, move: Moving) -> None:
         self._guard.admit_write(1)
@@ -120,10 +130,10 @@ class Mover:
             await ledger.settled()
             self._tell(ledger, move.serial, self._missing(move.target))
             return
-        partition = topic.partition(move.target.partition)  # no other: sequences are those of the target
-        await partition.lead()
-        await self._copy(ledger, move, partition, topic.settings)
-        await partition.commit.wait(partition.log.end)
+        # Always this partition: sequences are those of the target.
+        destination = self._destinations.find(topic, move.target.partition)
+        await self._copy(ledger, move, destination, topic.settings)
+        await destination.settled()
         # If this is lost, the next start finds all of it in the partition.
         ledger.carry_out([Moved(move.serial)])
         await ledger.trim()
@@ -152,14 +162,21 @@ class Mover:
             if count is None:
                 await self._topics.create(
                     name,
-                    partition_count=len(source.partitions),
+                    partition_count=source.partition_count,
                     overrides=dead_letter_settings(source.settings),
+                    placement=self._placement(source),
                 )
             else:  # since this was decided, it was made for a topic that has fewer
-                await self._topics.grow(name, len(source.partitions))
+                await self._topics.grow(name, source.partition_count)
         except (TopicExists, InvalidPartitions):
             pass  # somebody else was faster; or it cannot be opened, which is said where it is looked for
         return self._table.get(name)
+
+    def _placement(self, source: OpenTopic) -> Placement:
+        """As many replicas as the source has."""
+        if self._destinations.are_all_here:
+            return ANYWHERE
+        return Placement(replication_factor=max(len(state.replicas) for state in source.states))
 
     def _refuse_if_closed(self, target: Target) -> None:
         """What exists and could not be opened may have the records already."""
@@ -178,17 +195,14 @@ class Mover:
     # ---------------------------------------------------------------- copying
 
     async def _copy(
-        self, ledger: OwnedLedger, move: Moving, partition: Partition, settings: TopicSettings
+        self, ledger: OwnedLedger, move: Moving, destination: Destination, settings: TopicSettings
     ) -> None:
         """What the partition does not have yet, in batches that are not too large."""
         producer = await self._named(ledger, None)
         await ledger.settled()  # nothing comes of a decision that a power cut could take back
-        done_count = _stored_count(partition, producer, move)
+        done_count = _stored_count(await destination.newest_sequence(producer), move)
         if done_count is None:
-            logger.error(
-                "moved records are gone from their topic topic=%s partition=%d",
-                *(partition.topic, partition.index),
-            )
+            logger.error("moved records are gone from their topic topic=%s partition=%d", *move.target)
             producer = await self._named(ledger, producer)
             await ledger.settled()
             done_count = 0
@@ -200,13 +214,13 @@ class Mover:
             record = await self._written(ledger.source, originals, letter, move)
             more_bytes = _size(record)
             if records and size_bytes + more_bytes > bytes_max:
-                self._append(partition, settings, records, _sender(producer, move, done_count))
+                await self._append(destination, settings, records, _sender(producer, move, done_count))
                 done_count += len(records)
                 records, size_bytes = [], 0
             records.append(record)
             size_bytes += more_bytes
         if records:
-            self._append(partition, settings, records, _sender(producer, move, done_count))
+            await self._append(destination, settings, records, _sender(producer, move, done_count))
 
     async def _written(
         self, source: Partition, originals: Originals, letter: Letter, move: Moving
@@ -216,8 +230,8 @@ class Mover:
             return dead_letter(source.topic, source.index, record, letter, move)
         return _HOLE if record is None else sent_back(record)
 
-    def _append(
-        self, partition: Partition, settings: TopicSettings, records: list[NewRecord], sender: Producer
+    async def _append(
+        self, destination: Destination, settings: TopicSettings, records: list[NewRecord], sender: Producer
     ) -> None:
         now_ms = self._clock.now_ms()
         is_stamped = settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -232,7 +246,7 @@ class Mover:
             rows = [row for row in decode_rows(batch, header) if records[row[0]] is not _HOLE]
             batch = rebuild_batch(header, rows, delete_horizon_ms=None)
             header = read_header(batch)
-        partition.append(batch, header, now_ms=now_ms)
+        await destination.append(batch, header)
 
     async def _named(self, ledger: OwnedLedger, before: tuple[int, int] | None) -> tuple[int, int]:
         """The ledger's producer; another one than `before`, which the target does not believe any more."""
@@ -248,9 +262,14 @@ def _first(ledger: OwnedLedger, target: Target) -> Moving | None:
     return next((move for move in ledger.state.moves.values() if move.target == target), None)
 
 
-def _stored_count(partition: Partition, producer: tuple[int, int], move: Moving) -> int | None:
-    """How many records of a move are in the partition. None: some from before it are missing there."""
-    newest = partition.newest_sequence(*producer)
+def _is_gone(ledger: OwnedLedger) -> bool:
+    """Its topic is deleted, or another node leads it and moves what is left."""
+    return ledger.source.is_deleted or ledger.tenure.is_over
+
+
+def _stored_count(newest: int | None, move: Moving) -> int | None:
+    """How many records of a move are in its target, by the newest sequence there. None: some from before it are missing
+    there."""
     if newest is None:
         return 0
     count = next_sequence(newest, 1 - move.sequence)

@@ -81,7 +81,8 @@ class Redrive:
         self._clock = clock
 
     async def redrive(self, request: RedriveRequest) -> RedriveResult:
-        """Back when everything has arrived. Raises where nothing was moved because it could not be."""
+        """Back when everything has arrived. Raises where nothing was moved because it could not be. In a cluster it is of the
+        partitions that this node leads."""
         if request.dry_run:
             self._guard.admit_read()
         else:
@@ -112,8 +113,9 @@ class Redrive:
                 raise InvalidRequest(
                     f"offset {request.offset} needs a partition to be in", offset=request.offset
                 )
-            return list(source.partitions)
+            return [one for one in source.partitions if one.is_solo or one.leadership is not None]
         partition = source.partition(request.partition)
+        partition.check_leads()
         log, offset = partition.log, request.offset
         if offset is not None and not log.log_start <= offset < partition.last_stable_offset:
             raise OffsetOutOfRange(offset, earliest=log.log_start, latest=partition.last_stable_offset)
@@ -151,9 +153,7 @@ class Redrive:
 
     async def _redrive(self, partition: Partition, run: _Run) -> None:
         end = partition.last_stable_offset
-        await partition.commit.wait(
-            end
-        )  # an offset that is said to be redriven must never be another record's
+        await partition.settled(end)  # an offset that is said to be redriven must never be another record's
         if run.request.dry_run:
             ledger = self._ledgers.known(partition.topic, partition.index)
         else:
@@ -230,7 +230,7 @@ class Redrive:
         size_bytes, bytes_max = content_bytes(sent_back(record)), topic.settings.max_message_bytes
         if size_bytes > bytes_max:
             raise MessageTooLarge(f"offset {record.offset}, for topic {name!r},", size_bytes, bytes_max)
-        count = len(topic.partitions)
+        count = topic.partition_count
         if request.to is None and origin.partition < count:
             return Target(name, origin.partition)
         if record.key is None:

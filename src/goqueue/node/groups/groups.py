@@ -1,7 +1,8 @@
 """Groups: the use cases of the coordinator, for every protocol.
 
 Everything of one group is in one partition of `__consumer_offsets`, found by the hash of its name. The topic is made by
-the first call that may write; until then there are no groups.
+the first call that may write; until then there are no groups. In a cluster this node knows the groups of the partitions
+that it leads, and sends away who asks for others.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import TypeVar, assert_never
 
 from msgspec import structs
@@ -41,7 +41,6 @@ from goqueue.core.group.commands import (
     SyncGroup,
 )
 from goqueue.core.group.config import GroupConfig
-from goqueue.core.group.consumer import ConsumerGroup
 from goqueue.core.group.consumer_events import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -58,19 +57,26 @@ from goqueue.core.group.share_events import (
     ShareGroupFacts,
     ShareHeartbeat,
     ShareHeartbeatReply,
-    ShareMemberRemoved,
     ShareMemberSaved,
 )
+from goqueue.model.cluster_errors import CoordinatorLoading
 from goqueue.model.errors import GoQueueError, GroupNotFound, InvariantViolation
 from goqueue.model.group_settings import lease_settings
 from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
 from goqueue.node.groups.clock import WatchedClock
+from goqueue.node.groups.farewells import Farewells
 from goqueue.node.groups.metrics import GroupMetrics
 from goqueue.node.groups.shard import OwnedGroups
 from goqueue.node.guard import Guard
 from goqueue.node.ids import Ids
-from goqueue.node.internal_topics import OFFSETS_TOPIC, InternalTopics, coordinator_partition
+from goqueue.node.internal_topics import (
+    OFFSETS_TOPIC,
+    PARTITION_COUNT,
+    InternalTopics,
+    coordinator_partition,
+)
+from goqueue.node.led_shards import LedShards
 from goqueue.node.metrics import Metrics
 from goqueue.node.shard_timer import ShardTimer
 from goqueue.node.topic_table import TopicTable
@@ -91,7 +97,9 @@ class Groups:
         clock: Clock,
         ids: Ids,
         spawn: Spawn,
+        was_deleted: Callable[[str], bool] | None = None,
     ) -> None:
+        """`was_deleted` says it of a topic that other nodes may know of before this one does; None: there are none."""
         self._config = config
         self._internal_topics = internal_topics
         self._table = table
@@ -100,26 +108,41 @@ class Groups:
         self._clock = WatchedClock(clock, self._clock_was_set)
         self._ids = ids
         self._spawn = spawn
-        self._shards: list[OwnedGroups] = []  # none until the first group
+        self._is_solo = was_deleted is None
+        self._was_deleted = was_deleted or (lambda topic: True)
+        self._shards = LedShards(OFFSETS_TOPIC, self._make, spawn, self._loaded, self._ended)
+        self._when_ended: list[Callable[[int], None]] = []
         self._opening = asyncio.Lock()
-        self._watchers: list[GroupWatcher] = [self._see_off]
-        self._when_left: list[Callable[[str, str], Awaitable[None]]] = []
+        self._farewells = Farewells(spawn)
+        self._watchers: list[GroupWatcher] = [self._farewells.note]
         self._when_deleted: list[Callable[[str], Awaitable[None]]] = []
         self._when_gone: list[Callable[[str], Awaitable[None]]] = []
         self._forgetting = asyncio.Lock()
-        self._farewells: dict[tuple[str, str], asyncio.Task[None]] = {}  # of members that have just left
-        self._timer = ShardTimer(lambda: self._shards, OwnedGroups.tick, self._clock)
+        self._timer = ShardTimer(self._shards.all, OwnedGroups.tick, self._clock)
 
     async def start(self) -> None:
         """Go on where the log ends. Call it when the topics are open."""
-        if self._internal_topics.exists(OFFSETS_TOPIC):
+        if self._is_solo and self._internal_topics.exists(OFFSETS_TOPIC):
             await self._open()
-            await self._forget_deleted_topics()
+            for shard in self._shards.all():
+                await self._forget_deleted_topics(shard)
         self._spawn(self._timer.run())
 
     def when_changed(self, watcher: GroupWatcher) -> None:
         """It is called with everything that happens to groups from now on; it may not wait."""
         self._watchers.append(watcher)
+
+    def note_leadership(self, topic: str, index: int, is_leading: bool) -> None:
+        """Of any partition that this node begins or ceases to lead."""
+        self._shards.note(topic, index, is_leading)
+
+    def when_ended(self, callback: Callable[[int], None]) -> None:
+        """It is called with a partition of the internal topic when its groups are another node's; it may not wait."""
+        self._when_ended.append(callback)
+
+    def coordinates(self, group_id: str) -> bool:
+        """Whether this node is the one to ask about the group, be it now or in a moment."""
+        return self._is_solo or self._shards.has(coordinator_partition(group_id, PARTITION_COUNT))
 
     def _tell_watchers(self, events: Sequence[Event], is_due: bool) -> None:
         for watcher in self._watchers:
@@ -127,7 +150,7 @@ class Groups:
 
     def release(self) -> None:
         """Send members away whose calls wait: the node stops."""
-        for shard in self._shards:
+        for shard in self._shards.all():
             shard.release()
 
     # ---------------------------------------------------------------- members
@@ -162,16 +185,13 @@ class Groups:
 
     def consumer_member(self, group_id: str, member_id: str) -> ConsumerMemberFacts | None:
         """As it is at this moment, which may not be durable yet."""
-        group = self._consumer(group_id)
+        group = self._state(group_id).consumers.get(group_id)
         return None if group is None else group.member_now(member_id)
 
     def consumer_group(self, group_id: str) -> ConsumerGroupFacts | None:
         """As it is at this moment, which may not be durable yet."""
-        group = self._consumer(group_id)
+        group = self._state(group_id).consumers.get(group_id)
         return None if group is None else group.describe_now()
-
-    def _consumer(self, group_id: str) -> ConsumerGroup | None:
-        return self._shard(group_id).current().consumers.get(group_id) if self._shards else None
 
     # ---------------------------------------------------------------- members of share groups
 
@@ -184,17 +204,17 @@ class Groups:
         self._guard.admit_read()
         reply = await self._ask(command.group_id, command, ShareHeartbeatReply)
         if command.member_epoch == LEAVE_EPOCH:
-            await self._until_seen_off(command.group_id, command.member_id)
+            await self._farewells.until_said(command.group_id, command.member_id)
         return reply
 
     async def _join_share(self, command: ShareHeartbeat) -> ShareHeartbeatReply:
         """Whoever was called so before must have nothing to do with it, or it would lose what it gets: a member that has
         just left, a group that is being deleted. Either may come to its end while this is written."""
         group_id, member_id = command.group_id, command.member_id
-        await self._until_seen_off(group_id, member_id)
+        await self._farewells.until_said(group_id, member_id)
         await self._forget_positions(group_id)
         reply = await self._write(group_id, command, ShareHeartbeatReply)
-        await self._until_seen_off(group_id, member_id)
+        await self._farewells.until_said(group_id, member_id)
         await self._forget_positions(group_id)
         return reply
 
@@ -205,12 +225,11 @@ class Groups:
 
     def share_member_now(self, group_id: str, member_id: str, epoch: int | None) -> ShareMemberSaved:
         """All of it."""
-        state = self._shard(group_id).current() if self._shards else self._nothing()
-        return state.shares.member(group_id, member_id, epoch)
+        return self._state(group_id).shares.member(group_id, member_id, epoch)
 
     def when_member_left(self, callback: Callable[[str, str], Awaitable[None]]) -> None:
         """Called with group and member, whether it said so or was not heard of any more."""
-        self._when_left.append(callback)
+        self._farewells.add(callback)
 
     def when_group_deleted(self, callback: Callable[[str], Awaitable[None]]) -> None:
         """Called with a share group that is about to be deleted; if it fails, the group stays."""
@@ -219,31 +238,6 @@ class Groups:
     def when_group_gone(self, callback: Callable[[str], Awaitable[None]]) -> None:
         """Called with a share group that is deleted; until it succeeds, no other of that name begins."""
         self._when_gone.append(callback)
-
-    def _see_off(self, events: Sequence[Event], is_due: bool) -> None:
-        for event in events:
-            if isinstance(event, ShareMemberRemoved) and self._when_left:
-                who = event.group_id, event.member_id
-                farewell = self._spawn(self._farewell(*who, after=self._farewells.get(who)))
-                self._farewells[who] = farewell
-                farewell.add_done_callback(partial(self._seen_off, who))
-
-    async def _farewell(self, group_id: str, member_id: str, *, after: asyncio.Task[None] | None) -> None:
-        if after is not None:
-            await asyncio.wait([after])
-        for callback in self._when_left:
-            try:
-                await callback(group_id, member_id)
-            except GoQueueError as error:  # what it holds is free when its time is up
-                logger.warning("a member's leases remain group=%r error=%r", group_id, error.sentence)
-
-    def _seen_off(self, who: tuple[str, str], farewell: asyncio.Task[None]) -> None:
-        if self._farewells.get(who) is farewell:
-            del self._farewells[who]
-
-    async def _until_seen_off(self, group_id: str, member_id: str) -> None:
-        while (farewell := self._farewells.get((group_id, member_id))) is not None:
-            await asyncio.wait([farewell])
 
     # ---------------------------------------------------------------- settings of groups
 
@@ -259,16 +253,16 @@ class Groups:
         self, group_id: str, changes: Mapping[str, str | None], *, is_whole: bool = False
     ) -> None:
         """Raises what `configure` would."""
-        state = self._shard(group_id).current() if self._shards else self._nothing()
+        state = self._state(group_id)
         state.handle(ConfigureGroup(group_id, dict(changes), is_whole), Ticket(0), self._clock.now_ms())
 
     def settings_of(self, group_id: str) -> dict[str, str]:
         """What the group has of its own, by our names only."""
-        return dict(self._shard(group_id).current().overrides.get(group_id)) if self._shards else {}
+        return dict(self._state(group_id).overrides.get(group_id))
 
     def lease_settings_of(self, group_id: str) -> dict[str, str]:
-        """Those that cover the settings of the topics it reads."""
-        return lease_settings(self.settings_of(group_id))
+        """Those that cover the settings of the topics it reads; none, where another node knows the group."""
+        return lease_settings(self.settings_of(group_id)) if self.coordinates(group_id) else {}
 
     # ---------------------------------------------------------------- offsets
 
@@ -288,6 +282,10 @@ class Groups:
         """What the producer has pending counts from now on, or never will. May be repeated."""
         await self._ask(group_id, CompleteTransaction(producer_id, epoch, is_commit), Done)
 
+    async def complete_in(self, index: int, completed: CompleteTransaction) -> None:
+        """As `complete_transaction`, of all groups of one partition of the internal topic."""
+        await self._shards.find(index).ask(completed)
+
     async def fetch(self, command: FetchOffsets) -> FetchedOffsets:
         self._guard.admit_read()
         return await self._ask(command.group_id, command, FetchedOffsets)
@@ -297,10 +295,16 @@ class Groups:
         return await self._ask(command.group_id, command, PartitionResults)
 
     async def topic_deleted(self, topic: str) -> None:
-        """What groups have committed for it goes."""
-        for shard in self._shards:
-            if shard.state.offsets.has_topic(topic):
+        """What groups have committed for it goes. In a cluster it is only begun here: to be done it takes other nodes, and
+        whoever calls may be what they wait for."""
+        for shard in self._shards.all():
+            if not shard.state.offsets.has_topic(topic):
+                continue
+            if self._is_solo:
                 await self._forget_topic(shard, topic)
+            else:
+                self._spawn(self._forget_topic(shard, topic))
+                await asyncio.sleep(0)  # it is written before the next topic of that name is known
 
     # ---------------------------------------------------------------- groups
 
@@ -326,20 +330,19 @@ class Groups:
         """A member may join until it is done: then the group is not empty, and has lost nothing."""
         self._guard.admit_relief()
         await self._forget_positions(group_id)  # of an attempt before this one
-        if self._shards:
-            state = self._shard(group_id).current()
-            if group_id in state.shares and not state.has_members(group_id):
-                for callback in self._when_deleted:
-                    await callback(group_id)
+        state = self._state(group_id)
+        if group_id in state.shares and not state.has_members(group_id):
+            for callback in self._when_deleted:
+                await callback(group_id)
         await self._ask(group_id, DeleteGroup(group_id), Done)
         await self._forget_positions(group_id)
 
     async def _forget_positions(self, group_id: str) -> None:
         """Of a share group that is deleted. The log says that it is: whatever ends in between, the next of that name is not
         mistaken for it."""
-        if not self._shards:
-            return
         shard = self._shard(group_id)
+        if shard is None:
+            return
         await shard.ready()
         if group_id not in shard.deleted:
             return
@@ -350,10 +353,13 @@ class Groups:
                 shard.deleted.discard(group_id)
 
     async def list(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupSummary]:
-        """By name; only those in one of the states and of one of the types, if any are given."""
+        """Those that this node coordinates, by name; only those in one of the states and of one of the types, if any are
+        given."""
         self._guard.admit_read()
         found: list[GroupSummary] = []
-        for shard in self._shards:
+        if self._shards.is_loading():
+            raise CoordinatorLoading("groups are being read from their log; try again")
+        for shard in self._shards.all():
             await shard.ready()
             await shard.settled()
             found += summaries(shard.state, states, types)
@@ -362,9 +368,9 @@ class Groups:
     async def describe_any(self, group_id: str) -> GroupFacts:
         """Of whatever kind it is."""
         self._guard.admit_read()
-        if not self._shards:
-            return describe(self._nothing(), group_id)
         shard = self._shard(group_id)
+        if shard is None:
+            return describe(self._nothing(), group_id)
         await shard.ready()
         await shard.settled()
         return describe(shard.state, group_id)
@@ -372,48 +378,65 @@ class Groups:
     # ---------------------------------------------------------------- asking
 
     async def _open(self) -> None:
-        """Once: later there are shards."""
+        """Once, of a node alone: later there are shards. In a cluster they come with the leadership."""
         async with self._opening:
-            if self._shards:
+            await self._internal_topics.ensure(OFFSETS_TOPIC)
+            if not self._is_solo or self._shards.all():
                 return
-            logs = await self._internal_topics.logs(OFFSETS_TOPIC, GroupCodec())
-            shards = [
-                OwnedGroups(
-                    log,
-                    self._nothing,
-                    self._clock,
-                    self._metrics,
-                    self._spawn,
-                    self._timer.watch,
-                    self._tell_watchers,
-                )
-                for log in logs
-            ]
+            shards = [self._make(index) for index in range(self._internal_topics.count(OFFSETS_TOPIC))]
             for index, shard in enumerate(shards):
                 try:
                     await shard.ready()
                 except GoQueueError as error:  # its groups are not available; those of the others are
                     logger.error("groups cannot be read partition=%d error=%r", index, error.sentence)
-            self._shards = shards
+            for index, shard in enumerate(shards):
+                self._shards.put(index, shard)
         self._timer.wake()
+
+    def _make(self, index: int) -> OwnedGroups:
+        return OwnedGroups(
+            self._internal_topics.log(OFFSETS_TOPIC, index, GroupCodec()),
+            self._nothing,
+            self._clock,
+            self._metrics,
+            self._spawn,
+            self._timer.watch,
+            self._tell_watchers,
+        )
+
+    def _loaded(self, index: int, shard: OwnedGroups) -> None:
+        self._timer.wake()
+        self._spawn(self._forget_deleted_topics(shard))
+
+    def _ended(self, index: int, shard: OwnedGroups) -> None:
+        for callback in self._when_ended:
+            callback(index)
 
     def _nothing(self) -> GroupShard:
         return GroupShard(self._config, self._table)
 
-    def _shard(self, group_id: str) -> OwnedGroups:
-        return self._shards[coordinator_partition(group_id, len(self._shards))]
+    def _shard(self, group_id: str) -> OwnedGroups | None:
+        """None: there are no groups at all yet. Raises where the group is another node's."""
+        if self._is_solo and not self._shards.has(0):
+            return None
+        return self._shards.find(coordinator_partition(group_id, PARTITION_COUNT))
+
+    def _state(self, group_id: str) -> GroupShard:
+        """As it is at this moment."""
+        shard = self._shard(group_id)
+        return self._nothing() if shard is None else shard.current()
 
     async def _write(self, group_id: str, command: Command, kind: type[R]) -> R:
         """Of a call that may begin a group."""
-        if not self._shards:
+        if not (self._shards.has(0) if self._is_solo else self._internal_topics.exists(OFFSETS_TOPIC)):
             self._nothing().handle(command, Ticket(0), 0)  # what would be refused makes no topic
             await self._open()
         return await self._ask(group_id, command, kind)
 
     async def _ask(self, group_id: str, command: Command, kind: type[R]) -> R:
-        if not self._shards:
-            return _expect(self._answer_without_groups(command), kind)
         shard = self._shard(group_id)
+        if shard is None:
+            return _expect(self._answer_without_groups(command), kind)
         try:
             return _expect(await shard.ask(command), kind)
         finally:
@@ -426,12 +449,11 @@ class Groups:
             raise answer
         return answer
 
-    async def _forget_deleted_topics(self) -> None:
+    async def _forget_deleted_topics(self, shard: OwnedGroups) -> None:
         """A crash may have come between the end of a topic and that of its offsets."""
-        for shard in self._shards:
-            for topic in shard.state.offsets.topics():
-                if self._table.partition_count(topic) is None:
-                    await self._forget_topic(shard, topic)
+        for topic in shard.state.offsets.topics():
+            if self._table.partition_count(topic) is None and self._was_deleted(topic):
+                await self._forget_topic(shard, topic)
 
     async def _forget_topic(self, shard: OwnedGroups, topic: str) -> None:
         try:
@@ -443,7 +465,7 @@ class Groups:
 
     def _clock_was_set(self, by_ms: int, now_ms: int) -> None:
         logger.warning("the clock was set by_ms=%d", by_ms)
-        for shard in self._shards:
+        for shard in self._shards.all():
             shard.state.clock_was_set(by_ms, now_ms)
         self._timer.wake()
 

@@ -23,10 +23,10 @@ from goqueue.model.errors import (
 )
 from goqueue.node.groups.groups import Groups
 from goqueue.node.groups.members import check_group_id
-from goqueue.node.positions import EARLIEST, LATEST, NOWHERE, Positions
+from goqueue.node.other_nodes import LedPartition
+from goqueue.node.positions import EARLIEST, LATEST
 from goqueue.node.queue.ledgers import Place
-from goqueue.node.queue.queue import Queue
-from goqueue.node.requests import Isolation
+from goqueue.node.spread.group_places import GroupPlaces
 from goqueue.node.topic_table import TopicTable
 
 
@@ -62,23 +62,22 @@ class MovedOffset(Struct, frozen=True):
 
 
 class GroupOffsets:
-    def __init__(self, groups: Groups, queue: Queue, table: TopicTable, positions: Positions) -> None:
+    def __init__(self, groups: Groups, places: GroupPlaces, table: TopicTable) -> None:
         self._groups = groups
-        self._queue = queue
+        self._places = places
         self._table = table
-        self._positions = positions
 
     async def read(self, group_id: str) -> list[GroupOffset]:
         if isinstance(await self._groups.describe_any(group_id), ShareGroupFacts):
-            places = self._queue.places(group_id)
-            found = {place: self._queue.committed(group_id, *place) or 0 for place in places}
+            found = await self._places.of_queue(group_id)
         else:
             found = await self._committed(group_id)
-        return [
-            self._with_lag(place, offset)
-            for place, offset in sorted(found.items())
+        existing = {
+            place: offset
+            for place, offset in found.items()
             if place[1] < (self._table.partition_count(place[0]) or 0)
-        ]
+        }
+        return _with_lags(existing, await self._places.partitions(topic for topic, _ in existing))
 
     async def commit(
         self, group_id: str, offsets: Mapping[Place, int], *, member_id: str | None, generation: int | None
@@ -93,8 +92,11 @@ class GroupOffsets:
                 f"group {group_id!r} is a queue: its offsets follow what is acknowledged. To move it, reset it",
                 group=group_id,
             )
-        for (topic, index), offset in offsets.items():
-            end = self._table.get(topic).partition(index).log.high_watermark
+        for topic, index in offsets:
+            self._table.get(topic).check_partition(index)
+        partitions = await self._places.partitions(topic for topic, _ in offsets)
+        for place, offset in offsets.items():
+            end = partitions[place].facts.high_watermark
             if offset > end:
                 raise OffsetOutOfRange(offset, earliest=0, latest=end)
         if member_id is not None:
@@ -107,7 +109,7 @@ class GroupOffsets:
         await self._commit(
             CommitOffsets(group_id, new, member_id or "", NO_GENERATION if generation is None else generation)
         )
-        return [self._with_lag(place, offset) for place, offset in sorted(offsets.items())]
+        return _with_lags(offsets, partitions)
 
     async def reset(self, reset: Reset) -> list[MovedOffset]:
         """A stream's members must have gone: each keeps a position of its own. A queue's receipts become void."""
@@ -115,18 +117,15 @@ class GroupOffsets:
         _check(reset)
         facts = await self._describe(reset.group_id)
         is_queue = isinstance(facts, ShareGroupFacts)
-        places = await self._places(reset, is_queue)
-        before = (
-            {place: self._queue.committed(reset.group_id, *place) for place in places}
-            if is_queue
-            else await self._committed(reset.group_id)
+        before = await (
+            self._places.of_queue(reset.group_id) if is_queue else self._committed(reset.group_id)
         )
+        places = self._wanted(reset, before)
         moved = [MovedOffset(*place, before.get(place), await self._target(reset, place)) for place in places]
         if reset.is_dry_run:
             return moved
         if is_queue:
-            for one in moved:
-                await self._queue.seek(reset.group_id, one.topic, one.partition, one.new)
+            await self._places.seek(reset.group_id, {(one.topic, one.partition): one.new for one in moved})
         else:
             _refuse_members(facts)
             offsets = tuple(NewOffset(one.topic, one.partition, one.new) for one in moved)
@@ -142,11 +141,6 @@ class GroupOffsets:
     async def _committed(self, group_id: str) -> dict[Place, int]:
         fetched = await self._groups.fetch(FetchOffsets(group_id))
         return {(one.topic, one.partition): one.offset for one in fetched.offsets if one.error is None}
-
-    def _with_lag(self, place: Place, offset: int) -> GroupOffset:
-        topic, index = place
-        end = self._table.get(topic).partition(index).last_stable_offset
-        return GroupOffset(topic, index, offset, max(0, end - offset))
 
     def _checked_generation(
         self,
@@ -186,40 +180,42 @@ class GroupOffsets:
                 )
         return facts.epoch
 
-    async def _places(self, reset: Reset, is_queue: bool) -> list[Place]:
+    def _wanted(self, reset: Reset, before: Mapping[Place, int]) -> list[Place]:
         if reset.topic is None:
-            places = (
-                self._queue.places(reset.group_id)
-                if is_queue
-                else sorted(await self._committed(reset.group_id))
-            )
+            places = sorted(before)
             if not places:
                 raise GroupNotFound(
                     f"group {reset.group_id!r} has read nothing yet; name the topic", group=reset.group_id
                 )
             return places
         topic = self._table.get(reset.topic)
-        indexes = sorted(set(reset.partitions)) or range(len(topic.partitions))
-        return [(reset.topic, topic.partition(index).index) for index in indexes]
+        indexes = sorted(set(reset.partitions)) or range(topic.partition_count)
+        for index in indexes:
+            topic.check_partition(index)
+        return [(reset.topic, index) for index in indexes]
 
     async def _target(self, reset: Reset, place: Place) -> int:
         if reset.offset is not None:
-            log = self._table.get(place[0]).partition(place[1]).log
-            if not log.log_start <= reset.offset <= log.high_watermark:
-                raise OffsetOutOfRange(reset.offset, earliest=log.log_start, latest=log.high_watermark)
+            facts = (await self._places.partitions([place[0]]))[place].facts
+            if not facts.earliest <= reset.offset <= facts.high_watermark:
+                raise OffsetOutOfRange(reset.offset, earliest=facts.earliest, latest=facts.high_watermark)
             return reset.offset
         instant = EARLIEST if reset.to is ResetTo.EARLIEST else LATEST
         if reset.timestamp_ms is not None:
             instant = reset.timestamp_ms
-        found = await self._positions.find(*place, instant, isolation=Isolation.READ_COMMITTED)
-        if found.offset == NOWHERE:  # nothing is as young as that
-            found = await self._positions.find(*place, LATEST, isolation=Isolation.READ_COMMITTED)
-        return found.offset
+        return await self._places.find(place, instant)
 
     async def _commit(self, command: CommitOffsets) -> None:
         for result in (await self._groups.commit(command)).partitions:
             if result.error is not None:
                 raise result.error
+
+
+def _with_lags(offsets: Mapping[Place, int], partitions: Mapping[Place, LedPartition]) -> list[GroupOffset]:
+    return [
+        GroupOffset(*place, offset, max(0, partitions[place].last_stable_offset - offset))
+        for place, offset in sorted(offsets.items())
+    ]
 
 
 def _refuse_members(facts: GroupFacts | None) -> None:

@@ -21,15 +21,17 @@ from goqueue.node.groups.member_requests import (
 )
 from goqueue.node.queue.polling import Poll
 from goqueue.node.queue.queue import Queue
+from goqueue.node.spread.polling import QueuePolls
 from goqueue.node.topic_table import TopicTable
 
 _HOST = "rest"
 
 
 class QueueMembers:
-    def __init__(self, groups: Groups, queue: Queue, table: TopicTable) -> None:
+    def __init__(self, groups: Groups, queue: Queue, polls: QueuePolls, table: TopicTable) -> None:
         self._groups = groups
         self._queue = queue
+        self._polls = polls
         self._table = table
 
     async def join(self, join: Join) -> Membership:
@@ -79,7 +81,7 @@ class QueueMembers:
             who = Who(who.group_id, who.member_id)  # its generation was right when it began
             left_ms = max(0, round((deadline - loop.time()) * 1_000))
             reset = self._groups.settings_of(who.group_id).get(SHARE_AUTO_OFFSET_RESET)
-            delivered = await self._queue.poll(
+            delivered = await self._polls.poll(
                 Poll(
                     who.group_id,
                     who.member_id,

@@ -29,6 +29,7 @@ from goqueue.core.group.consumer_events import (
 )
 from goqueue.core.group.events import Event, GroupForgotten, GroupSaved
 from goqueue.node.groups.groups import Groups
+from goqueue.node.internal_topics import PARTITION_COUNT, coordinator_partition
 
 _GROUP_COUNT_MAX: Final = 10_000  # the ones that changed longest ago are forgotten; the totals are not
 _SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -103,6 +104,7 @@ class Rebalances:
             buckets=_SECONDS,
         )
         groups.when_changed(self.note)
+        groups.when_ended(self._leave_to_others)
 
     def total(self) -> RebalanceStats:
         self._total.is_in_progress = any(group.began_at is not None for group in self._groups.values())
@@ -115,6 +117,11 @@ class Rebalances:
             return RebalanceStats(by_reason=Counts())
         group.stats.is_in_progress = group.began_at is not None
         return group.stats
+
+    def _leave_to_others(self, index: int) -> None:
+        """What becomes of these groups another node sees."""
+        for group_id in [id for id in self._groups if coordinator_partition(id, PARTITION_COUNT) == index]:
+            del self._groups[group_id]
 
     def note(self, events: Sequence[Event], is_due: bool) -> None:
         """What one command or one deadline brought. A watcher of `Groups`."""

@@ -4,6 +4,8 @@ The shard is asked, its events are written and applied without an await in betwe
 Answers go out when everything written so far is durable, so nobody hears of what a crash could take back. A member's
 command changes the shard before it is written; if that write fails, the shard is read from its log again and everybody
 who waits is sent away to try again.
+
+When another node takes over the log, everybody who waits is sent there, and nothing is written or answered here any more.
 """
 
 from __future__ import annotations
@@ -30,14 +32,12 @@ from goqueue.core.group.events import Event
 from goqueue.core.group.outcome import Answer, Outcome, Ticket
 from goqueue.core.group.shard import GroupShard
 from goqueue.core.group.share_events import ShareGroupForgotten, ShareHeartbeat
-from goqueue.model.errors import (
-    CoordinatorNotAvailable,
-    GoQueueError,
-)
+from goqueue.model.cluster_errors import NotCoordinator
+from goqueue.model.errors import CoordinatorNotAvailable, GoQueueError
 from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
 from goqueue.node.groups.metrics import GroupMetrics
-from goqueue.node.state_log import StateLog, available
+from goqueue.node.state_log import StateLog, coordinating
 
 logger = logging.getLogger(__name__)
 _NAME = "group coordinator"
@@ -78,16 +78,30 @@ class OwnedGroups:
         self._on_events = on_events
         self._loading = asyncio.Lock()
         self._is_lost = True  # until it was read from the log
+        self._ended: GoQueueError | None = None  # why, once it is another's
         self.deleted: set[str] = set()  # share groups, whose positions may still be there
         self._pause_ms = _PAUSE_MS_MIN
         self._paused_until_ms = 0
         self._parked: dict[Ticket, asyncio.Future[Reply]] = {}
         self._ticket_count = 0
 
+    async def load(self) -> None:
+        """The first thing to do where this node has begun to lead the log: what it holds is committed from then on."""
+        with coordinating(_NAME):
+            await self._log.lead()
+        await self.ready()
+        await self.settled()
+
+    def end(self, error: GoQueueError) -> None:
+        """Another node leads the log. What is in memory and not committed was told to nobody, and never will be."""
+        self._ended = error
+        self._refuse_parked(error)
+
     async def ready(self) -> None:
         """The state is that of the log."""
+        self._refuse_if_ended()
         if self._is_lost:
-            with available(_NAME):
+            with coordinating(_NAME):
                 await self._load()
 
     async def _load(self) -> None:
@@ -102,6 +116,7 @@ class OwnedGroups:
                         deleted.add(event.group_id)
 
                 await self._log.replay(replay)
+                self._refuse_if_ended()
                 state.resume(self._clock.now_ms())
                 self.state = state
                 self.deleted = {group_id for group_id in deleted if group_id not in state.shares}
@@ -109,19 +124,25 @@ class OwnedGroups:
 
     def current(self) -> GroupShard:
         """Its state as it is at this moment, for who cannot wait."""
+        self._refuse_if_ended()
         if self._is_lost:
             raise CoordinatorNotAvailable("the group's shard is being read from its log; try again")
         return self.state
 
     async def settled(self) -> None:
         """Until everything that was written is durable."""
-        with available(_NAME):
+        with coordinating(_NAME):
             await self._log.settled()
+        self._refuse_if_ended()
+
+    def _refuse_if_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended
 
     async def ask(self, command: Command) -> Reply:
         """The answer, maybe after a rebalance. Who is cancelled meanwhile has gone."""
         if not isinstance(command, _NEVER_WRITES):
-            with available(_NAME):
+            with coordinating(_NAME):
                 await self._log.lead()
         await self.ready()
         self._ticket_count += 1
@@ -156,17 +177,21 @@ class OwnedGroups:
             self.state.abandon(ticket)  # if it still waits there: the client has gone
 
     def next_tick_ms(self) -> int | None:
+        if self._ended is not None:
+            return None
         at_ms = self._paused_until_ms if self._is_lost else self.state.next_tick_ms()
         return None if at_ms is None else max(at_ms, self._paused_until_ms)
 
     async def tick(self, now_ms: int) -> None:
         """What is due; if it cannot be written, again after a pause, ever longer."""
         try:
-            with available(_NAME):
+            with coordinating(_NAME):
                 await self._log.lead()
             await self.ready()
             outcome = self.state.tick(now_ms)
             self._write(outcome, may_stay=False, is_due=True)
+        except NotCoordinator as error:
+            self._ended = self._ended or error
         except GoQueueError as error:
             self._paused_until_ms = now_ms + self._pause_ms
             self._pause_ms = min(2 * self._pause_ms, _PAUSE_MS_MAX)
@@ -181,8 +206,11 @@ class OwnedGroups:
 
     def _write(self, outcome: Outcome, *, may_stay: bool, is_due: bool = False) -> None:
         try:
-            with available(_NAME):
+            self._refuse_if_ended()
+            with coordinating(_NAME):
                 self._log.append(outcome.events)
+        except NotCoordinator:  # nobody asks this one again
+            raise
         except GoQueueError as error:
             if not may_stay and (outcome.events or outcome.replies):
                 self._lose(error)

@@ -32,6 +32,7 @@ from goqueue.core.group.events import Event
 from goqueue.model.errors import FencedMemberEpoch, GoQueueError, InvalidRequest, UnknownMember
 from goqueue.node.groups.groups import Groups
 from goqueue.node.groups.member_requests import GroupMode, Join, Membership, Place, Who
+from goqueue.node.internal_topics import PARTITION_COUNT, coordinator_partition
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class StreamMembers:
         self._config = config
         self._members: dict[str, dict[str, StreamMember]] = {}
         groups.when_changed(self._note)
+        groups.when_ended(self._leave_to_others)
 
     async def join(self, join: Join) -> Membership:
         """Who joins again begins again at the committed offsets."""
@@ -235,6 +237,12 @@ class StreamMembers:
         for members in self._members.values():
             for member in members.values():
                 member.keep([place for place in member.positions if place[0] != topic])
+
+    def _leave_to_others(self, index: int) -> None:
+        """Another node coordinates these groups: it knows better where their members are."""
+        for group_id in [id for id in self._members if coordinator_partition(id, PARTITION_COUNT) == index]:
+            for member in self._members.pop(group_id).values():
+                member.wake()
 
     def release(self) -> None:
         """The node stops: nobody waits any longer."""

@@ -7,6 +7,7 @@ its partitions change, and then says so at once, with or without records.
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from goqueue.model.errors import DataCorrupt, GoQueueError, OffsetOutOfRange, PartitionNotFound, TopicNotFound
 from goqueue.node.groups.member_requests import Membership, Place, Polled, PollRequest
@@ -15,14 +16,16 @@ from goqueue.node.guard import Guard, NodeState
 from goqueue.node.metrics import Metrics
 from goqueue.node.partition import Parked, Partition
 from goqueue.node.queue.requests import Message
-from goqueue.node.read import Reader
 from goqueue.node.requests import ReadQuery, ReadResult
+from goqueue.node.spread.reading import Reading
 from goqueue.node.topic_table import TopicTable
+
+_PAUSE_S: Final = 0.1  # before a partition is asked again that could not be read
 
 
 class StreamPolling:
     def __init__(
-        self, members: StreamMembers, reader: Reader, table: TopicTable, guard: Guard, metrics: Metrics
+        self, members: StreamMembers, reader: Reading, table: TopicTable, guard: Guard, metrics: Metrics
     ) -> None:
         self._members = members
         self._reader = reader
@@ -107,7 +110,9 @@ class StreamPolling:
         loop = asyncio.get_running_loop()
         if loop.time() >= deadline or self._guard.state is not NodeState.READY:
             return False
-        ends = [(partition, member.positions[place]) for place, partition in self._open(membership)]
+        here = self._open(membership)
+        ends = [(partition, member.positions[place]) for place, partition in here]
+        elsewhere = [place for place in membership.assigned if place not in dict(here)]
         if member.has_news or any(partition.last_stable_offset > position for partition, position in ends):
             return True  # it came while other partitions were read
         self._guard.admit_parking()
@@ -117,6 +122,12 @@ class StreamPolling:
         member.waiting[future] = None
         self._guard.parked_count += 1
         self._metrics.parked_reads.inc()
+        wait_ms = max(0, round((until - loop.time()) * 1_000))
+        reads = [
+            asyncio.ensure_future(self._until_written(place, member.positions[place], wait_ms, future))
+            for place in elsewhere
+            if place in member.positions
+        ]
         try:
             for partition, position in ends:
                 parked.append((partition, partition.park(future, position, committed=True)))
@@ -128,14 +139,32 @@ class StreamPolling:
             self._metrics.parked_reads.dec()
             for partition, one in parked:
                 partition.unpark(one)
+            for read in reads:
+                read.cancel()
+            if reads:
+                await asyncio.wait(reads)
         return True
+
+    async def _until_written(
+        self, place: Place, position: int, wait_ms: int, future: asyncio.Future[None]
+    ) -> None:
+        """To a partition that another node leads."""
+        try:
+            await self._reader.read(*place, ReadQuery(offset=position, limit=1, wait_ms=wait_ms))
+        except (TopicNotFound, PartitionNotFound):
+            return  # deleted; the group will say so
+        except GoQueueError:  # whoever collects will be told, or it has passed by then
+            await asyncio.sleep(_PAUSE_S)
+        _wake(future)
 
     def _open(self, membership: Membership) -> list[tuple[Place, Partition]]:
         found: list[tuple[Place, Partition]] = []
         for topic, index in membership.assigned:
             try:
-                found.append(((topic, index), self._table.get(topic).partition(index)))
-            except GoQueueError:  # deleted; the group will say so
+                partition = self._table.get(topic).partition(index)
+                partition.check_leads()
+                found.append(((topic, index), partition))
+            except GoQueueError:  # another's, or deleted, and the group will say so
                 continue
         return found
 

@@ -162,7 +162,7 @@ class Feed:
     async def until_durable(self) -> None:
         """Until something is on disk that was not looked at yet, if anything is on its way there."""
         if not self.has_records and self.durable_bound <= self.end < self.bound:
-            await self._partition.commit.wait(self.bound)
+            await self._partition.settled(self.bound)
 
     def offer(self, count: int, *, keeps_key_order: bool) -> Offer:
         """Up to so many of each lane. Behind what is not offered the lanes have not been looked at."""

@@ -25,13 +25,15 @@ from goqueue.core.lease.events import (
 )
 from goqueue.core.lease.ledger import Ledger
 from goqueue.core.lease.window import Window
+from goqueue.model.cluster_errors import NotLeader, ReplicationUnknown
 from goqueue.model.errors import CoordinatorNotAvailable, InvariantViolation
 from goqueue.node.clock import Clock
 from goqueue.node.owned_state import OwnedState
 from goqueue.node.partition import Partition
 from goqueue.node.queue.feed import Feed, Postings
 from goqueue.node.queue.waiting import Finishing, Waiting
-from goqueue.node.state_log import StateLog
+from goqueue.node.state_log import StateLog, available
+from goqueue.node.tenure import Tenure
 
 _KEY = b"e"  # the log is trimmed by snapshots, not compacted
 _SNAPSHOT_BYTES_MIN = 4 * 1024 * 1024  # of log since the last snapshot
@@ -49,11 +51,16 @@ class LedgerCodec:
 
 
 class OwnedLedger(OwnedState[Ledger, Event]):
-    """`source` is the partition that groups read, `home` the one that holds the events."""
+    """`source` is the partition that groups read, `home` the one that holds the events. It counts for one tenure: NotLeader
+    is raised by whatever would write, or say that something is written, when that is over."""
 
     def __init__(self, source: Partition, home: Partition, postings: Postings, clock: Clock) -> None:
-        super().__init__("ledger", StateLog(home, LedgerCodec(), clock), Ledger())
+        super().__init__("ledger", StateLog(home, LedgerCodec(), clock, source.leadership), Ledger())
         self.source = source
+        self.tenure = Tenure(source, home)
+        self._predecessors_end: int | None = (
+            source.log.end
+        )  # None once everything before it is known to be committed
         self.filling = asyncio.Lock()
         self._home = home
         self._clock = clock
@@ -75,7 +82,7 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         await self.ready()
         if from_latest and self.state.find(group_id) is None:
             end = self.source.last_stable_offset
-            await self.source.commit.wait(end)
+            await self.source.settled(end)
             await self.ready()
             window = self.window(group_id, end)
             await self.settled()
@@ -92,7 +99,24 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         return window
 
     async def open(self) -> None:
+        if self.source.is_solo:
+            self._predecessors_end = None
         await self._log.replay(self._replay, self._interrupt)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether a leader that has just begun knows that what its predecessor gave is committed."""
+        if self._predecessors_end is not None and self.source.log.high_watermark >= self._predecessors_end:
+            self._predecessors_end = None
+        return self._predecessors_end is None
+
+    async def catch_up(self) -> None:
+        """Until then nothing can be given: what was leased may not be readable yet, and must not pass for lost."""
+        if self._predecessors_end is not None and not self.is_caught_up:
+            with available("ledger"):
+                await self.source.settled(self._predecessors_end)
+            self.tenure.check()
+            self._predecessors_end = None
 
     def _replay(self, event: Event) -> None:
         self.state.apply(event)
@@ -123,10 +147,24 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         return self.state.mend(damage, found, sequences, now_ms)
 
     async def ready(self) -> None:
+        self.tenure.check()
         await super().ready()
+        await self.catch_up()
+        self.tenure.check()
         if self._is_mended:
             self._save_snapshot()
             self._is_mended = False
+
+    async def settled(self) -> None:
+        """As long as it takes. Who is not told because the tenure ends has to ask the next leader what became of it: what was
+        written may count."""
+        try:
+            await super().settled()
+            self.tenure.check()
+        except NotLeader as error:
+            raise ReplicationUnknown(
+                f"{error.sentence}; whether the last changes count is not known", **error.details
+            ) from error
 
     def feed(self, window: Window) -> Feed:
         feed = self._feeds.get(window.number)
@@ -144,6 +182,7 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         """Write and apply, and let those look again to whom it may matter."""
         if not events:
             return
+        self.tenure.check()
         before = self._home.log.size_bytes
         self.write(events)
         self._written_bytes += self._home.log.size_bytes - before
@@ -202,6 +241,7 @@ class OwnedLedger(OwnedState[Ledger, Event]):
 
     def _save_snapshot(self) -> None:
         """In one go, so that no other event comes between its parts; the log may begin there once it is durable."""
+        self.tenure.check()
         start, before = self._home.log.end, self._home.log.size_bytes
         for part in self.state.snapshot():
             self.write_only([part])

@@ -36,6 +36,7 @@ async def mend(ledger: OwnedLedger, table: TopicTable, now_ms: int) -> None:
     if damage is None and not sequences:
         return
     damage = damage or Damage()
+    await ledger.catch_up()  # else what the partition holds could not be read to its end
     count = ledger.mend(damage, await _found(source, damage), sequences, now_ms)
     logger.error(
         "a ledger has lost events topic=%s partition=%d lost=%d given_again=%d moved_unknown=%d",
@@ -71,13 +72,15 @@ async def _found(source: Partition, damage: Damage) -> list[Met] | None:
 
 
 def _sequences(ledger: OwnedLedger, table: TopicTable) -> dict[Target, int]:
-    """Of targets that have more from this ledger than it knows of. What it moves next must not pass for that."""
+    """Of targets here that have more from this ledger than it knows of. What it moves next must not pass for that."""
     producer, known = ledger.state.producer, ledger.state.sequences
     if producer is None:
         return {}
     found: dict[Target, int] = {}
     for topic in table.all():
         for partition in topic.partitions:
+            if not partition.is_solo and partition.leadership is None:
+                continue  # a follower may know more than is committed
             newest = partition.newest_sequence(*producer)
             if newest is None:
                 continue

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from goqueue.core.lease.policy import LeasePolicy
+from goqueue.model.group_settings import lease_settings
 from goqueue.model.settings import Ordering, TopicSettings, resolve
 from goqueue.node.dead_letters.topics import dead_letter_target
+from goqueue.node.queue.group_settings import GroupSettings
 from goqueue.node.topic_table import TopicTable
-
-GroupSettings = Callable[[str], Mapping[str, str]]
 
 
 class TopicPolicies:
     def __init__(self, table: TopicTable, group_settings: GroupSettings) -> None:
         self._table = table
         self._group_settings = group_settings
+
+    async def learn(self, group_id: str) -> None:
+        """Before anything of a group is decided."""
+        if not self._group_settings.knows(group_id):
+            await self._group_settings.learn(group_id)
+
+    def knows(self, group_id: str) -> bool:
+        return self._group_settings.knows(group_id)
 
     def policy(self, topic: str, partition: int, group_id: str) -> LeasePolicy:
         settings = self._settings(topic, group_id)
@@ -31,6 +37,6 @@ class TopicPolicies:
         return self._settings(topic, group_id).visibility_ms
 
     def _settings(self, topic: str, group_id: str) -> TopicSettings:
-        overrides = self._group_settings(group_id)
+        overrides = lease_settings(self._group_settings.of(group_id))
         settings = self._table.get(topic).settings
         return resolve(overrides, settings) if overrides else settings

@@ -43,6 +43,12 @@ _HUNG_UP: Final = "the client hung up"
 
 
 class Policies(Protocol):
+    async def learn(self, group_id: str) -> None:
+        """Before anything of a group is decided: another node may know what the group has set."""
+
+    def knows(self, group_id: str) -> bool:
+        """Whether that can be decided at once; if not, somebody is asked."""
+
     def policy(self, topic: str, partition: int, group_id: str) -> LeasePolicy: ...
 
     def visibility_ms(self, topic: str, group_id: str) -> int: ...
@@ -222,6 +228,7 @@ class Polling:
     async def take(self, ledger: OwnedLedger, poll: Poll, room: int) -> Taken | None:
         """Lease up to `room` records of one partition; tell nobody before the ledger has settled. None if the group or the
         member is gone."""
+        await self._policies.learn(poll.group_id)
         await ledger.trim()
         if ledger.state.find(poll.group_id) is None and not poll.is_wanted():
             return None
@@ -298,6 +305,8 @@ class Polling:
         loop = asyncio.get_running_loop()
         if loop.time() >= deadline or self._guard.state is not NodeState.READY:
             return False
+        if any(ledger.tenure.is_over for ledger in ledgers):
+            return True  # nothing comes there any more, which is said where it is looked for
         self._guard.admit_parking()
         future: asyncio.Future[None] = loop.create_future()
         if self.credit(poll) == 0:  # it waits for anything to be finished, wherever that is

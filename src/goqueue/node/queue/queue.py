@@ -5,7 +5,7 @@ Whatever changes who holds what is in the ledger of its partition, durably, befo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from goqueue.core.lease.decisions import (
@@ -29,9 +29,12 @@ from goqueue.core.lease.window import Window
 from goqueue.model.errors import (
     GoQueueError,
     GroupNotFound,
+    InvalidName,
     InvalidRequest,
     LeaseSuperseded,
+    PartitionNotFound,
     ReceiptNotFound,
+    TopicNotFound,
 )
 from goqueue.node.clock import Clock
 from goqueue.node.config import QueueConfig
@@ -72,15 +75,16 @@ class Queue:
         self._policies = policies
         self._when_moving = when_moving
         self.timer = ShardTimer(ledgers.all, self._tick, clock)
+        ledgers.when_opened = self._resume
         self.polling = Polling(
             config, ledgers, table, guard, metrics, clock, receipts, policies, self.timer, self.follow_up
         )
 
     async def start(self) -> None:
         """Go on where the logs end: with what is leased until its time is up, with what is to be moved at once."""
-        await self._ledgers.start(self._resume)
+        await self._ledgers.start()
 
-    async def _resume(self, ledger: OwnedLedger) -> None:
+    def _resume(self, ledger: OwnedLedger) -> None:
         if ledger.state.moves:
             self._when_moving(ledger)
         self.timer.watch(ledger)
@@ -183,8 +187,9 @@ class Queue:
             )
         answers: list[A | GoQueueError | None] = [None] * len(texts)
         touched: list[OwnedLedger] = []
-        for ledger, window, places, claims in self._sorted_out(texts, await self._receipts(), answers):
+        for ledger, window, places, claims in await self._sorted_out(texts, await self._receipts(), answers):
             try:
+                await self._policies.learn(window.group_id)
                 await ledger.ready()
                 decision = decide(ledger, window, claims)
                 ledger.carry_out(decision.events)
@@ -204,9 +209,9 @@ class Queue:
             await ledger.trim()
         return [one for one in answers if one is not None]
 
-    def _sorted_out(
+    async def _sorted_out(
         self, texts: Sequence[str], receipts: Receipts, answers: list[A | GoQueueError | None]
-    ) -> Iterator[_Claimed]:
+    ) -> list[_Claimed]:
         """By window; where a receipt is void, its answer says why."""
         shown: dict[str, list[tuple[int, Receipt]]] = {}  # by who gave them
         for at, text in enumerate(texts):
@@ -216,8 +221,14 @@ class Queue:
                 answers[at] = error
             else:
                 shown.setdefault(receipt.issue, []).append((at, receipt))
+        sorted_out: list[_Claimed] = []
         for issue, found in shown.items():
-            origin = self._origin(issue, receipts)
+            try:
+                origin = await self._origin(issue, receipts)
+            except GoQueueError as error:
+                for at, _ in found:
+                    answers[at] = error
+                continue
             refusals = {} if origin is None else origin.issuer.refusals([receipt for _, receipt in found])
             claimed = _Claimed(*origin[:2], [], []) if origin is not None and origin.is_current else None
             for at, receipt in found:
@@ -234,17 +245,18 @@ class Queue:
                     claimed.places.append(at)
                     claimed.claims.append(Claim(offset, deliveries))
             if claimed is not None and claimed.claims:
-                yield claimed
+                sorted_out.append(claimed)
+        return sorted_out
 
-    def _origin(self, text: str, receipts: Receipts) -> _Origin | None:
-        """Who gave a receipt, if that is still there."""
+    async def _origin(self, text: str, receipts: Receipts) -> _Origin | None:
+        """Who gave a receipt, if that is still there. NotLeader where another node may know it."""
         issue = read_issue(text)
         if issue is None:
             return None
         try:
             topic_id = self._table.get(issue.topic).facts.id
-            ledger = self._ledgers.known(issue.topic, issue.partition)
-        except GoQueueError:
+            ledger = await self._ledgers.find(issue.topic, issue.partition)
+        except (TopicNotFound, PartitionNotFound, InvalidName):
             return None
         window = None if ledger is None else ledger.state.windows.get(issue.group)
         if ledger is None or window is None:
@@ -281,21 +293,25 @@ class Queue:
         """The group goes on from there; receipts that it has are void."""
         ledger = await self._ledgers.open(topic, partition)
         end = ledger.source.log.high_watermark
-        await ledger.source.commit.wait(min(offset, end))  # as for a group that begins there
+        await ledger.source.settled(min(offset, end))  # as for a group that begins there
         window = await ledger.begin(group_id)
         ledger.carry_out(seek(window, offset).events)
         ledger.wake()
         await ledger.settled()
 
-    async def forget(self, group_id: str, topic: str | None = None) -> None:
-        """The group is deleted, or its place in one topic."""
+    async def forget(self, group_id: str, topic: str | None = None, partition: int | None = None) -> None:
+        """The group is deleted, or its place in one topic, or in one partition; of those that this node leads."""
 
         def decide(ledger: OwnedLedger, window: Window) -> Decision[None]:
             return close_group(ledger.state, group_id)
 
         try:
             await self._wherever(
-                group_id, decide, lambda ledger, _: topic is None or ledger.source.topic == topic
+                group_id,
+                decide,
+                lambda ledger, _: (
+                    topic in (None, ledger.source.topic) and partition in (None, ledger.source.index)
+                ),
             )
         finally:
             for ledger in self._ledgers.all():
@@ -387,6 +403,10 @@ class Queue:
 
     async def _tick(self, ledger: OwnedLedger, now_ms: int) -> None:
         source = ledger.source
+        groups = [window.group_id for window in ledger.state.windows.values()]
+        if not ledger.is_caught_up or not all(map(self._policies.knows, groups)):
+            ledger.pause(now_ms)  # nobody else's time may stand still for it
+            return
         try:
             await ledger.ready()
             decision = tick(

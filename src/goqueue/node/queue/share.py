@@ -27,6 +27,7 @@ from goqueue.core.lease.events import runs_of
 from goqueue.core.lease.window import Window
 from goqueue.log.batch import decode_rows
 from goqueue.log.scan import Found
+from goqueue.model.cluster_errors import CoordinatorLoading
 from goqueue.model.errors import GoQueueError, ReceiptNotFound
 from goqueue.model.group_settings import SHARE_AUTO_OFFSET_RESET, OffsetReset
 from goqueue.model.priority import NORMAL
@@ -57,10 +58,15 @@ _ACTIONS: Mapping[Verdict, str] = {
 
 
 class Members(Protocol):
+    def coordinates(self, group_id: str) -> bool:
+        """Whether this node knows the members of a group."""
+
     def share_member(self, group_id: str, member_id: str, epoch: int | None) -> tuple[str, ...]:
         """The topics that a member reads; refused if there is no such member."""
 
-    def settings_of(self, group_id: str) -> Mapping[str, str]: ...
+
+class GroupSettings(Protocol):
+    def of(self, group_id: str) -> Mapping[str, str]: ...
 
 
 class Share:
@@ -74,6 +80,7 @@ class Share:
         clock: Clock,
         policies: Policies,
         members: Members,
+        settings: GroupSettings,
         spawn: Spawn,
     ) -> None:
         self._queue = queue
@@ -84,6 +91,7 @@ class Share:
         self._clock = clock
         self._policies = policies
         self._members = members
+        self._settings = settings
         self._spawn = spawn
         self._attached: set[tuple[str, str]] = set()  # members with a session
         self._farewells: dict[tuple[str, str], asyncio.Task[None]] = {}  # of sessions that have just ended
@@ -91,8 +99,11 @@ class Share:
     # ---------------------------------------------------------------- members
 
     def check_member(self, group_id: str, member_id: str) -> None:
+        """Where the group has its coordinator. Elsewhere whoever says so is a member, as in Kafka: one that is gone loses what
+        it holds when its session ends, or its leases do."""
         self._guard.admit_read()
-        self._members.share_member(group_id, member_id, None)
+        if self._members.coordinates(group_id):
+            self._members.share_member(group_id, member_id, None)
 
     def lock_ms(self, group_id: str, topics: Sequence[str]) -> int:
         """How long a member holds what it gets; of several topics the shortest time."""
@@ -151,6 +162,8 @@ class Share:
         """First what is said counts, then there is something to get, if need be later."""
         self._guard.admit_read()
         shared = {place: Shared(chunks=[], acquired=[]) for place in chain(want.places, want.said)}
+        if not await self._learn(want.group_id, shared):
+            return shared
         touched = await self._hear(want.group_id, want.member_id, want.said, shared)
         poll = Poll(
             want.group_id,
@@ -180,15 +193,30 @@ class Share:
         finally:
             self._queue.polling.pass_on(poll, ledgers.values())
 
+    async def _learn(self, group_id: str, shared: dict[Place, Shared]) -> bool:
+        """What the group has set. While nobody says, each partition is refused as if its log could not be used: that is what
+        clients come back from."""
+        try:
+            await self._policies.learn(group_id)
+        except GoQueueError as error:
+            for one in shared.values():
+                one.error = one.verdict_error = error
+            return False
+        return True
+
     def _is_member(self, group_id: str, member_id: str) -> bool:
+        if not self._members.coordinates(group_id):
+            return True
         try:
             self._members.share_member(group_id, member_id, None)
+        except CoordinatorLoading:
+            return True
         except GoQueueError:
             return False
         return True
 
     def _begins_at_latest(self, group_id: str) -> bool:
-        chosen = self._members.settings_of(group_id).get(SHARE_AUTO_OFFSET_RESET, OffsetReset.LATEST)
+        chosen = self._settings.of(group_id).get(SHARE_AUTO_OFFSET_RESET, OffsetReset.LATEST)
         return chosen == OffsetReset.LATEST
 
     async def _open(
@@ -298,6 +326,8 @@ class Share:
     async def acknowledge(self, group_id: str, member_id: str, said: Said) -> dict[Place, Shared]:
         self._guard.admit_read()
         shared = {place: Shared(chunks=[], acquired=[]) for place in said}
+        if not await self._learn(group_id, shared):
+            return shared
         await self._settle(await self._hear(group_id, member_id, said, shared), shared)
         return shared
 
@@ -308,7 +338,7 @@ class Share:
         touched: set[Place] = set()
         for place, verdicts in said.items():
             try:
-                ledger = self._ledgers.known(*place)
+                ledger = await self._ledgers.find(*place)
                 if ledger is not None:
                     await ledger.ready()
                 window = None if ledger is None else ledger.state.find(group_id)

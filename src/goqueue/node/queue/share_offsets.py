@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from goqueue.core.group.share_events import ShareGroupFacts
-from goqueue.core.lease.window import Window
-from goqueue.model.errors import GoQueueError, GroupNotEmpty, OffsetOutOfRange
+from goqueue.model.errors import GoQueueError, GroupNotEmpty
 from goqueue.node.guard import Guard
-from goqueue.node.partition import Partition
-from goqueue.node.queue.ledgers import Ledgers, Place
+from goqueue.node.queue.led_ledgers import AllLedgers, LedgersAsked
+from goqueue.node.queue.ledgers import Place
+from goqueue.node.queue.ports import LedgerAction, LedgerAnswer, LedgerWant
 from goqueue.node.queue.queue import Queue
 from goqueue.node.queue.share_requests import ShareOffset
 from goqueue.node.topic_table import TopicTable
@@ -22,8 +22,9 @@ class Groups(Protocol):
 
 class ShareOffsets:
     def __init__(
-        self, queue: Queue, ledgers: Ledgers, table: TopicTable, guard: Guard, groups: Groups
+        self, queue: Queue, ledgers: LedgersAsked, table: TopicTable, guard: Guard, groups: Groups
     ) -> None:
+        """`ledgers` are those of this node, or of the whole cluster."""
         self._queue = queue
         self._ledgers = ledgers
         self._table = table
@@ -34,48 +35,39 @@ class ShareOffsets:
         """Of these partitions, or of all that the group has read."""
         self._guard.admit_read()
         await self._groups.describe_share(group_id)
-        found: list[ShareOffset] = []
-        for topic, index in self._queue.places(group_id) if places is None else places:
-            try:
-                partition = self._table.get(topic).partition(index)
-                ledger = self._ledgers.known(topic, index)
-            except GoQueueError as error:
-                found.append(ShareOffset(topic, index, None, error=error))
-                continue
-            window = None if ledger is None else ledger.state.find(group_id)
-            found.append(_offset(partition, window))
-        return found
+        wants = self._read_wants(group_id) if places is None else [LedgerWant(*place) for place in places]
+        answers = await self._ledgers.ask(group_id, LedgerAction.DESCRIBE, wants)
+        return [
+            _offset(answer)
+            for answer in answers
+            if places is not None or answer.start is not None or answer.error is not None
+        ]
+
+    def _read_wants(self, group_id: str) -> list[LedgerWant]:
+        if isinstance(self._ledgers, AllLedgers):
+            return self._ledgers.wants()
+        return [LedgerWant(*place) for place in self._queue.places(group_id)]
 
     async def alter(self, group_id: str, starts: Sequence[tuple[Place, int]]) -> list[GoQueueError | None]:
         """The group goes on from there in each partition; nothing that it held counts any more."""
         await self._require_empty(group_id)
-        answers: list[GoQueueError | None] = []
-        for (topic, index), start in starts:
-            try:
-                partition = self._table.get(topic).partition(index)
-                end = partition.log.high_watermark
-                if not 0 <= start <= end:
-                    raise OffsetOutOfRange(start, earliest=partition.log.log_start, latest=end)
-                await self._queue.seek(group_id, topic, index, max(start, partition.log.log_start))
-            except GoQueueError as error:
-                answers.append(error)
-            else:
-                answers.append(None)
-        return answers
+        wants = [LedgerWant(*place, start) for place, start in starts]
+        answers = await self._ledgers.ask(group_id, LedgerAction.SEEK, wants)
+        return [answer.error for answer in answers]
 
     async def delete(self, group_id: str, topics: Sequence[str]) -> list[GoQueueError | None]:
         """As if the group had never read them."""
         await self._require_empty(group_id)
-        answers: list[GoQueueError | None] = []
-        for topic in topics:
-            try:
-                self._table.get(topic)
-                await self._queue.forget(group_id, topic)
-            except GoQueueError as error:
-                answers.append(error)
-            else:
-                answers.append(None)
-        return answers
+        return [await self._delete(group_id, topic) for topic in topics]
+
+    async def _delete(self, group_id: str, topic: str) -> GoQueueError | None:
+        try:
+            count = self._table.get(topic).partition_count
+        except GoQueueError as error:
+            return error
+        wants = [LedgerWant(topic, index) for index in range(count)]
+        answers = await self._ledgers.ask(group_id, LedgerAction.FORGET, wants)
+        return next((answer.error for answer in answers if answer.error is not None), None)
 
     async def _require_empty(self, group_id: str) -> None:
         self._guard.admit_change()
@@ -89,12 +81,7 @@ class ShareOffsets:
             )
 
 
-def _offset(partition: Partition, window: Window | None) -> ShareOffset:
-    topic, index, epoch = partition.topic, partition.index, partition.leader_epoch
-    if window is None:
-        return ShareOffset(topic, index, None, epoch)
-    # Whatever is not finished is in a lane that has not come to it, or known as such.
-    first = min(window.cursors)
-    ahead = max(0, partition.last_stable_offset - first)
-    behind = sum(offset < first for offset in window.entries)
-    return ShareOffset(topic, index, window.committed_offset, epoch, ahead + behind)
+def _offset(answer: LedgerAnswer) -> ShareOffset:
+    if answer.error is not None:
+        return ShareOffset(answer.topic, answer.partition, None, error=answer.error)
+    return ShareOffset(answer.topic, answer.partition, answer.start, answer.leader_epoch, answer.lag)

@@ -48,7 +48,7 @@ class Firer:
         """Until nothing is due, or the topic is deleted. One at a time for each schedule."""
         messages: dict[int, Message] = {}
         await schedule.log.lead()
-        while not schedule.source.is_deleted:
+        while not schedule.is_gone:
             firing = schedule.state.firing
             if firing is not None:
                 await self._deliver(schedule, firing, messages)
@@ -115,6 +115,7 @@ class Firer:
                 await self._go_on_without(schedule, firing, known)
                 return
         await source.lead()
+        schedule.tenure.check()
         try:
             end = self._append(schedule, firing, [known[id].record for id in firing.ids])
         except (OutOfOrderSequence, ProducerFenced) as error:
@@ -155,7 +156,7 @@ class Firer:
     async def _settled(self, schedule: OwnedSchedule, end: int) -> None:
         while True:
             try:
-                return await schedule.source.commit.wait(end)
+                return await schedule.source.settled(end)
             except TimedOut as error:
                 logger.warning("delayed messages reach the disk slowly error=%r", error.sentence)
 

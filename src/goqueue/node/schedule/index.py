@@ -12,7 +12,7 @@ import re
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -59,12 +59,14 @@ class Meta(Struct, frozen=True):
     buckets: list[Bucket]
     sections: list[Section]
     pages: list[int]
+    epoch: int | None = None  # of the last batch before `end`; None in files of before there were any
 
 
 class Capture(Struct):
     """A schedule at one instant. `parts` are what the wheel has in memory, `far` what is to leave it now."""
 
     end: int
+    epoch: int | None  # of the last batch before that
     ripe: list[Due]
     firing: Firing | None
     last_fired: Fired | None
@@ -95,13 +97,14 @@ class IndexFile:
         self._sizes = sizes
         self._remove_others()
 
-    def load(self, end_max: int) -> Capture | None:
-        """None where there is none that can be believed: then the log has to be read from its start."""
+    def load(self, is_believed: Callable[[int, int | None], bool]) -> Capture | None:
+        """None where there is none that can be believed: then the log has to be read from its start. `is_believed` says
+        whether the log has, or has had, what was in it up to an offset, and a leader's epoch there."""
         try:
             capture, meta = _Reading(self._disk.open(f"{self._folder}/{FILE_NAME}")).run()
         except (FileNotFoundError, ValueError):
             meta = None
-        if meta is None or meta.end > end_max or not self._has(meta.buckets):
+        if meta is None or not is_believed(meta.end, meta.epoch) or not self._has(meta.buckets):
             self._remove_others()
             return None
         self._sizes = {one.bucket: one.size_bytes for one in meta.buckets}
@@ -192,6 +195,7 @@ class _Reading:
             raise ValueError("the checksum does not match")
         capture = Capture(
             meta.end,
+            meta.epoch,
             [Due(*one) for one in meta.ripe],
             meta.firing,
             meta.last_fired,
@@ -232,6 +236,7 @@ def _chunks(capture: Capture, sizes: dict[int, int]) -> Iterator[bytes]:
             [Bucket(bucket, count, sizes[bucket]) for bucket, count in capture.parked.items()],
             [Section(part.level, part.slot, sum(map(len, part.blocks))) for part in capture.parts],
             [number for number, _ in capture.pages],
+            capture.epoch,
         )
     )
     yield _MAGIC + _LENGTH.pack(len(meta)) + meta

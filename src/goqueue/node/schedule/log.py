@@ -18,9 +18,11 @@ from goqueue.core.schedule.events import (
     encode_message,
 )
 from goqueue.log.batch import decode_rows, encode_batch
+from goqueue.model.cluster_errors import ReplicationUnknown
 from goqueue.model.errors import DataCorrupt, StorageError, TimedOut
 from goqueue.node.clock import Clock
 from goqueue.node.partition import Partition
+from goqueue.node.tenure import Tenure
 
 logger = logging.getLogger(__name__)
 _FETCH_BYTES: Final = 1024 * 1024
@@ -30,8 +32,11 @@ _BATCH_BYTES_MAX: Final = 64 * 1024
 
 
 class ScheduleLog:
-    def __init__(self, partition: Partition, clock: Clock) -> None:
+    """Of one tenure: NotLeader is raised by whatever would write when that is over."""
+
+    def __init__(self, partition: Partition, clock: Clock, tenure: Tenure) -> None:
         self.partition = partition
+        self._tenure = tenure
         self._clock = clock
 
     @property
@@ -41,10 +46,13 @@ class ScheduleLog:
 
     async def lead(self) -> None:
         """Once per start, before the first write."""
+        self._tenure.check()
         await self.partition.lead()
+        self._tenure.check()
 
     def append(self, messages: Sequence[Message], events: Sequence[Change]) -> None:
         """In one batch: all of it survives a crash, or nothing. The first message gets the id `end`, the others follow."""
+        self._tenure.check()
         start, now_ms = self.end, self._clock.now_ms()
         records = [encode_message(start + at, one) for at, one in enumerate(messages)]
         header, batch = encode_batch(records + [encode(event) for event in events], now_ms)
@@ -52,24 +60,36 @@ class ScheduleLog:
 
     async def settled(self) -> None:
         """Until everything appended so far is on disk; raises where that is not known to be so in time."""
-        await self.partition.commit.wait(self.end)
+        await self.partition.settled(self.end)
+        self._check_settled()
 
     async def settled_at_last(self, end: int) -> None:
         """However long it takes; raises if it never will be."""
         while True:
             try:
-                return await self.partition.commit.wait(end)
+                await self.partition.settled(end)
+                return self._check_settled()
             except TimedOut as error:
                 logger.warning("a schedule's log is slow error=%r", error.sentence)
 
+    def _check_settled(self) -> None:
+        """What is on disk by now may have been written by another leader in the place of what was waited for."""
+        if self._tenure.is_over:
+            partition = self.partition
+            raise ReplicationUnknown(
+                f"{partition.topic}-{partition.index} has got another leader; whether the messages are stored is not known",
+                topic=partition.topic,
+                partition=partition.index,
+            )
+
     async def replay(self, start: int, apply: Callable[[Event], None]) -> int:
-        """Every event from an offset on, oldest first; how many there were. Damage is passed over and reported: what it
-        held is lost, and everything else must come up all the same."""
+        """Every event from an offset on, oldest first, also those that are not committed yet; how many there were. Damage is
+        passed over and reported: what it held is lost, and everything else must come up all the same."""
         log = self.partition.log
         offset, count = max(start, log.log_start), 0
         while offset < log.end:
             try:
-                part = await self.partition.read(offset, end=log.end, bytes_max=_FETCH_BYTES)
+                part = await self.partition.read(offset, end=log.end, bytes_max=_FETCH_BYTES, is_own=True)
             except DataCorrupt as error:
                 logger.error("delayed messages are lost detail=%r", error.sentence)
                 offset = error.end
@@ -102,7 +122,7 @@ class ScheduleLog:
                 continue
             await asyncio.sleep(0)  # what is in the page cache is read at once, and others have work, too
             try:
-                part = await self.partition.read(id, end=id + 1, bytes_max=1)
+                part = await self.partition.read(id, end=id + 1, bytes_max=1, is_own=True)
             except DataCorrupt:
                 continue  # the partition has reported it
             for _, header, data in part.batches:

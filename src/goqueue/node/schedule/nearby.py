@@ -28,6 +28,7 @@ class Nearby:
     def __init__(self, room: Room) -> None:
         self._room = room
         self._messages: dict[int, Message] = {}
+        self._is_closed = False
 
     def __contains__(self, id: int) -> bool:
         return id in self._messages
@@ -37,6 +38,8 @@ class Nearby:
 
     def keep(self, id: int, message: Message) -> bool:
         """False where there is no room."""
+        if self._is_closed:
+            return False
         size = size_of(message.record) + _OBJECT_BYTES
         if self._room.used_bytes + size > _BYTES_MAX:
             return False
@@ -50,7 +53,9 @@ class Nearby:
         if message is not None:
             self._room.used_bytes -= size_of(message.record) + _OBJECT_BYTES
 
-    def clear(self) -> None:
+    def close(self) -> None:
+        """The schedule is gone; who still works on it keeps nothing any more."""
+        self._is_closed = True
         for id in list(self._messages):
             self.drop(id)
 

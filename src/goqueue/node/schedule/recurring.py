@@ -68,19 +68,22 @@ class RecurringSchedules:
         index = _partition(target, name, message)
         now_ms = self._clock.now_ms()
         due_ms = await self._threads.run(lambda: first_ms(recurrence, due_times(recurrence, now_ms), now_ms))
-        schedule = await self._scheduler.open(topic, index)
-        await schedule.log.lead()
-        others = await self._scheduler.of_topic(topic)
         content_hash = _hash(message)
-        found = _find(others, name)
+        await self._scheduler.loaded(topic)
+        found = _find(await self._scheduler.of_topic(topic), name)
         if found is None:
-            _admit(others)
-            if due_ms is None:
-                raise _never_due(recurrence)
-            recurring = Recurring(name, recurrence, now_ms, content_hash, due_ms)
-            found = _Found(schedule, _add(schedule, recurring, message.record))
-            self._scheduler.note(schedule, 1)
-        elif (found.recurring.recurrence, found.recurring.content_hash) != (recurrence, content_hash):
+            schedule = await self._scheduler.open(topic, index)
+            await schedule.log.lead()
+            others = await self._scheduler.of_topic(topic)  # as things are by now
+            found = _find(others, name)
+            if found is None:
+                _admit(others)
+                if due_ms is None:
+                    raise _never_due(recurrence)
+                recurring = Recurring(name, recurrence, now_ms, content_hash, due_ms)
+                found = _Found(schedule, _add(schedule, recurring, message.record))
+                self._scheduler.note(schedule, 1)
+        if (found.recurring.recurrence, found.recurring.content_hash) != (recurrence, content_hash):
             raise ScheduleExists(
                 f"topic {topic!r} has another recurring schedule {name!r}; delete it first, or choose another name",
                 name=name,
@@ -88,9 +91,14 @@ class RecurringSchedules:
         await found.schedule.log.settled()
         return _facts(found)
 
+    def partition_of(self, topic: str, name: str, message: NewMessage) -> int:
+        """Where a new schedule of this name would be."""
+        return _partition(self._table.get(topic), name, message)
+
     async def delete(self, topic: str, name: str) -> None:
         """Once this returns nothing is fired any more but what is being fired."""
         self._guard.admit_relief()
+        await self._scheduler.loaded(topic)
         found = self._get(topic, name)
         await found.schedule.log.lead()
         schedule, recurring = self._get(topic, name)  # as things are by now
@@ -102,6 +110,7 @@ class RecurringSchedules:
 
     async def get(self, topic: str, name: str) -> RecurringFacts:
         self._guard.admit_read()
+        await self._scheduler.loaded(topic)
         return _facts(self._get(topic, name))
 
     async def list(self, topic: str, *, limit: int = 100, skip: int = 0) -> RecurringPage:
@@ -114,7 +123,7 @@ class RecurringSchedules:
                 limit=limit,
                 skip=skip,
             )
-        schedules = self._scheduler.known_of(topic)
+        schedules = await self._scheduler.loaded(topic)
         found = [_Found(schedule, one) for schedule in schedules for one in schedule.state.recurring.all()]
         found.sort(key=lambda one: one.recurring.name)
         return RecurringPage([_facts(one) for one in found[skip : skip + limit]], len(found))
@@ -157,10 +166,10 @@ def _add(schedule: OwnedSchedule, recurring: Recurring, record: NewRecord) -> Re
 def _partition(target: OpenTopic, name: str, message: NewMessage) -> int:
     """As asked for, or that of the key, or without a key that of the name."""
     if message.partition is not None:
-        target.partition(message.partition)
+        target.check_partition(message.partition)
         return message.partition
     key = name.encode() if message.record.key is None else message.record.key
-    return partition_for_key(target.settings.partitioner, key, len(target.partitions))
+    return partition_for_key(target.settings.partitioner, key, target.partition_count)
 
 
 def _check_headers(record: NewRecord) -> None:

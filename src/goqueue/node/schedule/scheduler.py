@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from heapq import merge
 from itertools import islice
 from typing import Final
+from weakref import WeakValueDictionary
 
 from goqueue.core.schedule.events import Message
 from goqueue.core.schedule.states import WAITING, State
@@ -66,7 +67,8 @@ class Scheduler:
         self._schedules: dict[Place, OwnedSchedule] = {}
         self._unread: set[Place] = set()  # which could not be read when the node started
         self._room = Room()
-        self._opening = asyncio.Lock()
+        self._opening: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
+        self._saving: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
         self._woken = asyncio.Event()
         self._looks_ms: int | None = None  # when the timer wakes next
         self._metrics = ScheduleMetrics(metrics.registry, self._pending_count)
@@ -74,7 +76,10 @@ class Scheduler:
         self._firer = Firer(table, producers, self._succession, self._metrics, clock)
 
     async def start(self) -> None:
-        """Read what waits. Then `run` and `keep` have to be started."""
+        """Read what waits, where this node is alone; else that is done as it begins to lead. Then `run` and `keep` have to be
+        started."""
+        if self._companions.are_replicated:
+            return
         for topic, index in self._companions.existing(Companion.SCHEDULE):
             try:
                 await self.open(topic, index)
@@ -91,30 +96,50 @@ class Scheduler:
 
     async def topic_deleted(self, topic: str) -> None:
         for place in [place for place in self._schedules if place[0] == topic]:
-            self._schedules.pop(place).nearby.clear()
+            self.drop(*place)
         self._unread = {place for place in self._unread if place[0] != topic}
 
+    def drop(self, topic: str, index: int) -> None:
+        """Another node leads the partition now, or nobody will."""
+        schedule = self._schedules.pop((topic, index), None)
+        if schedule is not None:
+            schedule.nearby.close()
+
     async def open(self, topic: str, index: int) -> OwnedSchedule:
-        """Made if need be."""
+        """Made if need be. NotLeader where another node has to be asked."""
+        place = topic, index
         schedule = self._known(topic, index)
         if schedule is not None:
             return schedule
-        async with self._opening:
+        turn = self._opening.setdefault(place, asyncio.Lock())
+        async with turn:
             schedule = self._known(topic, index)
             if schedule is None:
                 home = await self._companions.open(Companion.SCHEDULE, topic, index)
                 source = self._table.get(topic).partition(index)
-                schedule = OwnedSchedule(source, home, self._disk, self._threads, self._clock, self._room)
+                saving = self._saving.setdefault(place, asyncio.Lock())
+                schedule = OwnedSchedule(
+                    source, home, self._disk, self._threads, self._clock, self._room, saving
+                )
                 await schedule.open()
-                self._schedules[topic, index] = schedule
-                self._unread.discard((topic, index))
+                self._schedules[place] = schedule
+                self._unread.discard(place)
+                self._watch(schedule)
         return schedule
 
     async def find(self, partition: Partition, *, makes: bool) -> OwnedSchedule | None:
         """That of a partition; None where it has none and none is to be made."""
         if makes:
             return await self.open(partition.topic, partition.index)
-        return self._known(partition.topic, partition.index)
+        return await self._found(partition.topic, partition.index)
+
+    async def _found(self, topic: str, index: int) -> OwnedSchedule | None:
+        """As `_known`; in a cluster it is opened if this node has not come to that yet."""
+        schedule = self._known(topic, index)
+        if schedule is not None or not self._companions.are_replicated:
+            return schedule
+        has_one = self._companions.has(Companion.SCHEDULE, topic, index)
+        return await self.open(topic, index) if has_one else None
 
     async def of_topic(self, topic: str) -> list[OwnedSchedule]:
         """All that a topic has; raises where one cannot be read."""
@@ -123,21 +148,33 @@ class Scheduler:
                 await self.open(*place)
         return self._all(topic)
 
+    async def loaded(self, topic: str) -> list[OwnedSchedule]:
+        """Those of a topic that can be read; in a cluster all of the partitions that this node leads, also if it has just
+        begun to."""
+        if self._companions.are_replicated:
+            for partition in self._table.get(topic).partitions:
+                if partition.leadership is not None:
+                    await self._found(topic, partition.index)
+        return self._all(topic)
+
     def known_of(self, topic: str) -> list[OwnedSchedule]:
         """Those of a topic that can be read."""
         return self._all(topic)
 
     def _known(self, topic: str, index: int) -> OwnedSchedule | None:
-        """Of a partition that exists, if it ever had a delayed message."""
+        """Of a partition that exists and that this node leads, if it ever had a delayed message."""
         source = self._table.get(topic).partition(index)
+        source.check_leads()
         schedule = self._schedules.get((topic, index))
-        return schedule if schedule is not None and schedule.source is source else None
+        if schedule is None or schedule.source is not source or schedule.tenure.is_over:
+            return None
+        return schedule
 
     def _all(self, topic: str | None = None) -> list[OwnedSchedule]:
         return [
             schedule
             for place, schedule in sorted(self._schedules.items())
-            if not schedule.source.is_deleted and (topic is None or place[0] == topic)
+            if not schedule.is_gone and (topic is None or place[0] == topic)
         ]
 
     def _pending_count(self) -> int:
@@ -163,7 +200,7 @@ class Scheduler:
     async def cancel(self, topic: str, index: int, id: int) -> None:
         """Once this returns the message is never delivered. Of a recurring schedule that is one firing."""
         self._guard.admit_relief()
-        schedule = self._known(topic, index)
+        schedule = await self._found(topic, index)
         if schedule is None:
             raise ScheduleNotFound(
                 f"there is no delayed message {id} in partition {index} of {topic!r}", offset=id
@@ -180,7 +217,7 @@ class Scheduler:
 
     async def get(self, topic: str, index: int, id: int) -> Delayed:
         self._guard.admit_read()
-        schedule = self._known(topic, index)
+        schedule = await self._found(topic, index)
         if schedule is not None and schedule.state.states.get(id) in WAITING:
             found = await schedule.read([id])
             state = schedule.state.states.get(id)  # by now
@@ -201,7 +238,7 @@ class Scheduler:
                 skip=skip,
             )
         found: list[list[Delayed]] = []
-        schedules = self._all(topic)
+        schedules = await self.loaded(topic)
         for schedule in schedules:
             states, index = schedule.state.states, schedule.source.index
             found.append(
@@ -251,7 +288,7 @@ class Scheduler:
         """When the first of the others will be due."""
         next_ms: int | None = None
         for schedule in self._schedules.values():
-            at_ms = None if schedule.source.is_deleted else schedule.next_ms()
+            at_ms = schedule.next_ms()
             if at_ms is not None and at_ms <= now_ms:
                 schedule.is_busy = True
                 self._spawn(self._fire(schedule))
@@ -264,7 +301,7 @@ class Scheduler:
             await self._firer.run(schedule)
             schedule.has_failed = False
         except GoQueueError as error:
-            if not schedule.has_failed and not schedule.source.is_deleted:
+            if not schedule.has_failed and not schedule.is_gone:
                 schedule.has_failed = True  # said once, tried until it works
                 logger.warning(
                     "delayed messages wait topic=%s partition=%d error=%r",
@@ -275,7 +312,7 @@ class Scheduler:
             await asyncio.sleep(_PAUSE_S)
         schedule.is_busy = False  # after any other error it stays so: the node must stop
         self._woken.set()
-        if schedule.has_moved and not schedule.is_reading_ahead and not schedule.source.is_deleted:
+        if schedule.has_moved and not schedule.is_reading_ahead and not schedule.is_gone:
             self._spawn(self._read_ahead(schedule))
 
     async def _read_ahead(self, schedule: OwnedSchedule) -> None:

@@ -23,6 +23,7 @@ from goqueue.node.partition import Partition
 from goqueue.node.schedule.index import Capture, IndexFile
 from goqueue.node.schedule.log import ScheduleLog, in_chunks
 from goqueue.node.schedule.nearby import NEAR_MS, Nearby, Room
+from goqueue.node.tenure import Tenure
 from goqueue.node.threads import Threads
 
 logger = logging.getLogger(__name__)
@@ -33,14 +34,23 @@ _AHEAD_COUNT_MAX: Final = 50_000
 
 
 class OwnedSchedule:
-    """`source` is the partition that gets the records when they are due."""
+    """`source` is the partition that gets the records when they are due. It counts for one tenure; `saving` is held by
+    whoever works on the index, which outlives that."""
 
     def __init__(
-        self, source: Partition, home: Partition, disk: Disk, threads: Threads, clock: Clock, room: Room
+        self,
+        source: Partition,
+        home: Partition,
+        disk: Disk,
+        threads: Threads,
+        clock: Clock,
+        room: Room,
+        saving: asyncio.Lock,
     ) -> None:
         self.source = source
+        self.tenure = Tenure(source, home)
         self.state = Schedule()
-        self.log = ScheduleLog(home, clock)
+        self.log = ScheduleLog(home, clock, self.tenure)
         self.nearby = Nearby(room)
         self.is_busy = False  # somebody turns the wheel and fires
         self.is_reading_ahead = False
@@ -53,18 +63,19 @@ class OwnedSchedule:
         self._clock = clock
         self._threads = threads
         self._index = IndexFile(disk, home.log.folder)
-        self._saving = asyncio.Lock()
+        self._saving = saving
         self._unsaved_count = 0
         self._saved_ms = clock.now_ms()
 
     async def open(self) -> None:
-        end = self.log.end
-        capture = await self._threads.run(lambda: self._index.load(end))
+        async with self._saving:
+            capture = await self._threads.run(lambda: self._index.load(self._believes))
         start = 0 if capture is None else capture.end
         if capture is not None:
             self._restore(capture)
         now_ms = self._clock.now_ms()
         self._unsaved_count = await self.log.replay(start, lambda event: self.state.apply(event, now_ms))
+        self.tenure.check()
         lost = self.state.drop_stranded()
         if lost:
             logger.error(
@@ -72,6 +83,20 @@ class OwnedSchedule:
                 self.log.partition.log.folder,
                 lost[:10],
             )
+
+    def _believes(self, end: int, epoch: int | None) -> bool:
+        """Whether an index that was saved when the log ended at `end`, with a batch of `epoch`, is one of this log: it may
+        have been cut since, and others written in the place of what it had."""
+        log = self.log.partition.log
+        if epoch is None:
+            return end <= log.end and (self.log.partition.is_solo or end == 0)
+        known, epoch_end = log.epochs.end_of(epoch, log.end)
+        return log.log_start <= end <= epoch_end and known == epoch
+
+    @property
+    def is_gone(self) -> bool:
+        """Its topic is deleted, or another node leads it."""
+        return self.source.is_deleted or self.tenure.is_over
 
     # ---------------------------------------------------------------- writing
 
@@ -142,7 +167,7 @@ class OwnedSchedule:
 
     def next_ms(self) -> int | None:
         """When somebody has to look after it."""
-        return None if self.is_busy else self.state.next_ms()
+        return None if self.is_busy or self.is_gone else self.state.next_ms()
 
     async def ripen(self, now_ms: int) -> None:
         """Turn the wheel, in small steps, and let what is due fall off."""
@@ -189,9 +214,11 @@ class OwnedSchedule:
 
     async def save(self) -> None:
         """Put the index on disk, and out of memory what is due much later. One that fails is followed by another."""
-        if not self._unsaved_count or self.source.is_deleted:
+        if not self._unsaved_count:
             return
         async with self._saving:
+            if self.is_gone:
+                return
             is_cleaned, stale_count = self._has_many_stale, self.state.cancelled_count
             capture = self._captured()
             count, self._unsaved_count = self._unsaved_count, 0
@@ -218,8 +245,10 @@ class OwnedSchedule:
     def _captured(self) -> Capture:
         state = self.state
         far = [state.wheel.park(bucket) for bucket in state.wheel.far_buckets(self._clock.now_ms())]
+        log = self.log.partition.log
         return Capture(
-            self.log.end,
+            log.end,
+            log.epochs.at(log.end - 1),
             list(state.ripe),
             state.firing,
             state.last_fired,

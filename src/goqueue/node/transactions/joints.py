@@ -23,8 +23,8 @@ class JointTransactions:
         self._guard = guard
         self._metrics = JointMetrics(
             metrics.registry,
-            open_count=lambda: sum(shard.state.joints.open_count for shard in coordinator.shards),
-            known_count=lambda: sum(shard.state.joints.known_count for shard in coordinator.shards),
+            open_count=lambda: sum(shard.state.joints.open_count for shard in coordinator.shards.all()),
+            known_count=lambda: sum(shard.state.joints.known_count for shard in coordinator.shards.all()),
         )
 
     async def enrol(
@@ -51,7 +51,7 @@ class JointTransactions:
         """What the winners wrote counts, and nothing else of the batch. Says whether it was committed before."""
         self._guard.admit_relief()  # also on a full disk: readers wait for the end
         check_joint(joint_id, batch_id)
-        if not self._coordinator.shards:  # a batch that nobody had to write anything for
+        if self._coordinator.is_empty:  # a batch that nobody had to write anything for
             self._guard.admit_change()
             await self._coordinator.open()
         was_committed = await self._coordinator.decide(
@@ -66,7 +66,7 @@ class JointTransactions:
         """Nothing of the batch counts so far. Says whether it was committed before: then it stays so."""
         self._guard.admit_relief()
         check_joint(joint_id, batch_id)
-        if not self._coordinator.shards:
+        if self._coordinator.is_empty:
             return False
         was_committed = await self._coordinator.decide(
             joint_key(joint_id), lambda shard, _, now_ms: shard.joints.abort(joint_id, batch_id, now_ms)

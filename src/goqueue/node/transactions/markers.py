@@ -1,7 +1,7 @@
 """Tells everybody who takes part in a transaction how it ended, until each of them has it on disk.
 
-A decided transaction must come to its end: until then readers of committed records wait. So nothing but the end of the
-node stops the attempts. A marker that is written twice does no harm, and who is gone needs none.
+A decided transaction must come to its end: until then readers of committed records wait. So nothing stops the attempts but
+the end of the node, or of its being the coordinator. A marker that is written twice does no harm, and who is gone needs none.
 """
 
 from __future__ import annotations
@@ -11,23 +11,40 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from goqueue.core.group.commands import CompleteTransaction
 from goqueue.core.txn.events import TopicPartition
 from goqueue.core.txn.outcome import MarkerWork
+from goqueue.model.cluster_errors import (
+    CoordinatorFenced,
+    CoordinatorLoading,
+    NotCoordinator,
+    NotLeader,
+    PeerUnreachable,
+    ReplicationUnknown,
+)
 from goqueue.model.errors import (
     GoQueueError,
     GroupNotFound,
+    InvariantViolation,
     PartitionNotFound,
     ProducerFenced,
     TopicNotFound,
 )
 from goqueue.node.clock import Clock
+from goqueue.node.internal_topics import OFFSETS_TOPIC, PARTITION_COUNT, coordinator_partition
 from goqueue.node.topic_table import TopicTable
 from goqueue.node.transactions.metrics import TxnMetrics
+from goqueue.node.transactions.pledges import Pledges
+from goqueue.node.transactions.remote import Marker, RemoteTransactions
+from goqueue.node.transactions.whereabouts import Whereabouts
 
 logger = logging.getLogger(__name__)
-_COORDINATOR_EPOCH = 0  # on one node nobody else ever was coordinator
 _RETRY_S_MIN = 0.1
 _RETRY_S_MAX = 10.0
+_PASSING_S_MAX = 1.0  # of what ends when another node has taken over
+_FINAL = (TopicNotFound, PartitionNotFound, ProducerFenced, GroupNotFound, CoordinatorFenced)
+
+_PASSING = (NotLeader, NotCoordinator, CoordinatorLoading, PeerUnreachable, ReplicationUnknown)
 
 
 class GroupMarkers(Protocol):
@@ -36,71 +53,130 @@ class GroupMarkers(Protocol):
     ) -> None:
         """The offsets that the producer committed for the group count from now on, or never will."""
 
+    async def complete_in(self, index: int, completed: CompleteTransaction) -> None:
+        """As above, for all groups of a partition of their internal topic."""
+
 
 class Markers:
-    def __init__(self, table: TopicTable, groups: GroupMarkers, clock: Clock, metrics: TxnMetrics) -> None:
+    def __init__(
+        self,
+        table: TopicTable,
+        groups: GroupMarkers,
+        clock: Clock,
+        metrics: TxnMetrics,
+        whereabouts: Whereabouts,
+        remote: RemoteTransactions | None,
+        was_deleted: Callable[[str], bool] | None = None,
+    ) -> None:
+        """`was_deleted` says it of a topic that other nodes may know of before this one does; None: there are none."""
         self._table = table
         self._groups = groups
         self._clock = clock
         self._metrics = metrics
+        self._whereabouts = whereabouts
+        self._remote = remote
+        self._was_deleted = was_deleted
+        self.pledges = Pledges(whereabouts)
 
-    async def write(self, work: MarkerWork) -> None:
-        """Back when every participant has it on disk. One that is slow does not keep the others waiting."""
-        async with asyncio.TaskGroup() as tasks:
-            for part in work.partitions:
-                tasks.create_task(self._tell_partition(work, part))
-            for group_id in work.groups:
-                tasks.create_task(self._tell_group(work, group_id))
+    async def write(self, work: MarkerWork, coordinator_epoch: int) -> None:
+        """Back when every participant has it on disk. One that is slow does not keep the others waiting. Raises
+        CoordinatorFenced if another coordinator has come since."""
+        marker = Marker(work.producer, work.is_commit, work.is_epoch_bumped, coordinator_epoch)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for part in work.partitions:
+                    tasks.create_task(self._tell_partition(marker, part))
+                for group_id in work.groups:
+                    tasks.create_task(self._tell_group(marker, group_id))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
 
-    async def _tell_partition(self, work: MarkerWork, part: TopicPartition) -> None:
+    async def accept(self, marker: Marker, part: TopicPartition) -> None:
+        """What a coordinator has decided, for a partition that this node leads. Back when it is on disk; harmless where the
+        producer has nothing open."""
+        id, epoch = marker.producer
+        if part.topic == OFFSETS_TOPIC:
+            self.pledges.marked(part, id)
+            completed = CompleteTransaction(id, epoch, marker.is_commit, marker.coordinator_epoch)
+            await self._groups.complete_in(part.partition, completed)
+            return
+        partition = self._table.get(part.topic).partition(part.partition)
+        if not partition.is_led:
+            await partition.lead()
+        stored = partition.append_marker(
+            id,
+            epoch,
+            is_commit=marker.is_commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            now_ms=self._clock.now_ms(),
+            is_epoch_bumped=marker.is_epoch_bumped,
+        )
+        self.pledges.marked(part, id)
+        await partition.settled(stored.end)
+
+    async def _tell_partition(self, marker: Marker, part: TopicPartition) -> None:
         try:
             await self.until_done(
-                f"marker for {part.topic}/{part.partition}", lambda: self._append(work, part)
+                f"marker for {part.topic}/{part.partition}", lambda: self._send(marker, part)
             )
         except (TopicNotFound, PartitionNotFound):
             pass  # deleted: nobody reads it any more
         except ProducerFenced:
             pass  # the producer has a newer epoch there, so this transaction has nothing open
 
-    async def _append(self, work: MarkerWork, part: TopicPartition) -> None:
-        partition = self._table.get(part.topic).partition(part.partition)
-        if not partition.is_led:
-            await partition.lead()
-        stored = partition.append_marker(
-            work.producer.producer_id,
-            work.producer.epoch,
-            is_commit=work.is_commit,
-            coordinator_epoch=_COORDINATOR_EPOCH,
-            now_ms=self._clock.now_ms(),
-            is_epoch_bumped=work.is_epoch_bumped,
-        )
-        await partition.commit.wait(stored.end)
+    async def _tell_group(self, marker: Marker, group_id: str) -> None:
+        part = TopicPartition(OFFSETS_TOPIC, coordinator_partition(group_id, PARTITION_COUNT))
 
-    async def _tell_group(self, work: MarkerWork, group_id: str) -> None:
-        id, epoch = work.producer
+        async def tell() -> None:
+            if self._remote is None:
+                await self._groups.complete_transaction(
+                    group_id, *marker.producer, is_commit=marker.is_commit
+                )
+            else:
+                await self._send(marker, part)
+
         try:
-            await self.until_done(
-                f"marker for group {group_id!r}",
-                lambda: self._groups.complete_transaction(group_id, id, epoch, is_commit=work.is_commit),
-            )
+            await self.until_done(f"marker for group {group_id!r}", tell)
         except GroupNotFound:
             pass  # deleted, and its offsets with it
 
+    async def _send(self, marker: Marker, part: TopicPartition) -> None:
+        """To whoever leads the partition now."""
+        target = self._whereabouts.leader(*part)
+        if target is None:
+            return await self.accept(marker, part)
+        if self._remote is None:
+            raise InvariantViolation(
+                f"{part.topic}-{part.partition} is led elsewhere, and there is nobody else"
+            )
+        try:
+            await self._remote.write_marker(target, marker, part)
+        except (TopicNotFound, PartitionNotFound) as error:  # the other one may not have heard of it yet
+            raise NotLeader(*part) from error
+
     async def until_done(self, what: str, attempt: Callable[[], Awaitable[None]]) -> None:
-        """Again and again, ever more slowly; an error goes through only where the participant itself is gone."""
+        """Again and again, ever more slowly; an error goes through only where the participant itself is gone, or another
+        coordinator has come."""
         delay_s = _RETRY_S_MIN
         while True:
             try:
                 return await attempt()
-            except (TopicNotFound, PartitionNotFound, ProducerFenced, GroupNotFound):
-                raise
             except GoQueueError as error:
-                self._metrics.retries.inc()
-                logger.warning(
-                    "a transaction waits to be completed what=%r retry_s=%g error=%r",
-                    what,
-                    delay_s,
-                    error.sentence,
-                )
+                if isinstance(error, _FINAL) and not self._may_be_unknown(error, delay_s):
+                    raise
+                self._note(what, delay_s, error)
+                delay_s_max = _PASSING_S_MAX if isinstance(error, _PASSING) else _RETRY_S_MAX
             await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, _RETRY_S_MAX)
+            delay_s = min(2 * delay_s, delay_s_max)
+
+    def _may_be_unknown(self, error: GoQueueError, delay_s: float) -> bool:
+        """In a cluster a new coordinator may know less of the topics than the one before did, for a moment."""
+        if self._was_deleted is None or not isinstance(error, TopicNotFound | PartitionNotFound):
+            return False
+        return not self._was_deleted(str(error.details["topic"])) and delay_s < _RETRY_S_MAX
+
+    def _note(self, what: str, delay_s: float, error: GoQueueError) -> None:
+        self._metrics.retries.inc()
+        logger.warning(
+            "a transaction waits to be completed what=%r retry_s=%g error=%r", what, delay_s, error.sentence
+        )

@@ -10,27 +10,30 @@ from collections.abc import Callable, Collection, Sequence
 
 from goqueue.core.txn.config import TxnConfig
 from goqueue.core.txn.events import PREPARED, ProducerEpoch, TopicPartition, TransactionSaved, TxnState
-from goqueue.core.txn.outcome import Decision
 from goqueue.core.txn.refusals import check_init, check_transactional_id, unknown
 from goqueue.core.txn.shard import Refusals, TxnShard
-from goqueue.model.errors import (
-    ConcurrentTransactions,
-    GoQueueError,
-    InvalidRequest,
-    ProducerFenced,
-    TransactionalProducerFenced,
-)
+from goqueue.model.cluster_errors import CoordinatorLoading
+from goqueue.model.errors import ConcurrentTransactions, GoQueueError
 from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
+from goqueue.node.directory import Directory
 from goqueue.node.guard import Guard
-from goqueue.node.internal_topics import InternalTopics
+from goqueue.node.internal_topics import (
+    OFFSETS_TOPIC,
+    PARTITION_COUNT,
+    InternalTopics,
+    coordinator_partition,
+)
 from goqueue.node.metrics import Metrics
 from goqueue.node.producers import Producers
 from goqueue.node.topic_table import TopicTable
-from goqueue.node.transactions.coordinator import Decide, TxnCoordinator
+from goqueue.node.transactions.coordinator import TxnCoordinator
 from goqueue.node.transactions.joints import JointTransactions
 from goqueue.node.transactions.markers import GroupMarkers, Markers
 from goqueue.node.transactions.metrics import TxnMetrics
+from goqueue.node.transactions.remote import Marker, RemoteTransactions
+from goqueue.node.transactions.verification import Verification
+from goqueue.node.transactions.whereabouts import Whereabouts
 
 
 class Transactions:
@@ -45,20 +48,37 @@ class Transactions:
         metrics: Metrics,
         clock: Clock,
         spawn: Spawn,
+        directory: Directory,
+        remote: RemoteTransactions | None,
+        was_deleted: Callable[[str], bool] | None,
     ) -> None:
+        """`remote` and `was_deleted` are None where this node is alone."""
         self._config = config
         self._table = table
         self._guard = guard
         self._clock = clock
         counters = TxnMetrics(metrics.registry)
-        self._markers = Markers(table, groups, clock, counters)
+        whereabouts = Whereabouts(table, directory)
+        self._markers = Markers(table, groups, clock, counters, whereabouts, remote, was_deleted)
         self._coordinator = TxnCoordinator(
-            config, internal_topics, producers, self._markers, counters, clock, spawn
+            config,
+            internal_topics,
+            producers,
+            self._markers,
+            counters,
+            clock,
+            spawn,
+            is_solo=directory.is_solo,
         )
+        self._verification = Verification(self._coordinator, whereabouts, remote, self._markers.pledges)
         self.joints = JointTransactions(config, self._coordinator, guard, metrics)
 
     async def start(self) -> None:
         await self._coordinator.start()
+
+    def note_leadership(self, topic: str, index: int, is_leading: bool) -> None:
+        """Of any partition that this node begins or ceases to lead."""
+        self._coordinator.shards.note(topic, index, is_leading)
 
     async def init_producer(
         self, transactional_id: str, timeout_ms: int, given: ProducerEpoch | None = None
@@ -96,11 +116,11 @@ class Transactions:
     async def verify(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[TopicPartition]
     ) -> Refusals:
-        """Those that are not in the producer's open transaction."""
+        """Those that are not in the producer's open transaction. A partition of the groups' internal topic is in it if one
+        of its groups is."""
         self._guard.admit_read()
         return await self._coordinator.look(
-            transactional_id,
-            lambda shard: shard.verify(transactional_id, producer_id, epoch, partitions),
+            transactional_id, lambda shard: _refusals(shard, transactional_id, producer_id, epoch, partitions)
         )
 
     async def add_offsets(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> None:
@@ -146,39 +166,28 @@ class Transactions:
     ) -> None:
         """Whether the producer may write its first batch of a transaction here (KIP-890); with `may_add` the partition
         joins the transaction now. Append without an await after this, or a marker may come before the batch."""
-        if transactional_id is None:
-            raise InvalidRequest("a transactional batch needs the transactional id of its producer")
-        owner, part = transactional_id, TopicPartition(topic, partition)
-
-        def add(shard: TxnShard, _: int | None, now_ms: int) -> Decision[None]:
-            return shard.add_partitions(owner, producer_id, epoch, [part], now_ms)
-
-        def check(shard: TxnShard) -> None:
-            for error in shard.verify(owner, producer_id, epoch, [part]).values():
-                raise error
-
-        try:
-            await self._verified(owner, add if may_add else None, check)
-        except TransactionalProducerFenced as error:  # who writes is told as any fenced producer is
-            raise ProducerFenced(error.sentence, **error.details) from error
+        await self._verification.of_write(
+            transactional_id,
+            ProducerEpoch(producer_id, epoch),
+            TopicPartition(topic, partition),
+            may_add=may_add,
+        )
 
     async def verify_for_offsets(
         self, transactional_id: str, producer_id: int, epoch: int, group_id: str, *, may_add: bool
     ) -> None:
         """As `verify_for_write`, for the offsets of a group."""
+        producer = ProducerEpoch(producer_id, epoch)
+        await self._verification.of_offsets(transactional_id, producer, group_id, may_add=may_add)
 
-        def add(shard: TxnShard, _: int | None, now_ms: int) -> Decision[None]:
-            return shard.add_offsets(transactional_id, producer_id, epoch, group_id, now_ms)
-
-        def check(shard: TxnShard) -> None:
-            shard.verify_group(transactional_id, producer_id, epoch, group_id)
-
-        await self._verified(transactional_id, add if may_add else None, check)
+    async def accept_marker(self, marker: Marker, part: TopicPartition) -> None:
+        """Of a coordinator, for a partition that this node leads, or for the groups in one."""
+        await self._markers.accept(marker, part)
 
     async def describe(self, transactional_id: str) -> TransactionSaved:
         self._guard.admit_read()
         check_transactional_id(transactional_id)
-        if not self._coordinator.shards:
+        if self._coordinator.is_empty:
             raise unknown(transactional_id)
         return await self._coordinator.look(transactional_id, lambda shard: shard.describe(transactional_id))
 
@@ -189,46 +198,45 @@ class Transactions:
         producer_ids: Collection[int] = (),
         running_ms_min: int | None = None,
     ) -> list[TransactionSaved]:
-        """Those that pass every filter that is given, by transactional id."""
+        """Those that this node coordinates and that pass every filter that is given, by transactional id."""
         self._guard.admit_read()
+        shards = self._coordinator.shards.all()
+        if self._coordinator.shards.is_loading():
+            raise CoordinatorLoading("transactions are being read from their log; try again")
         now_ms = self._clock.now_ms()
         found = [
             saved
-            for shard in self._coordinator.shards
+            for shard in shards
             for saved in shard.state.transactions()
             if (not states or saved.state in states)
             and (not producer_ids or saved.producer_id in producer_ids)
             and (running_ms_min is None or _has_run(saved, running_ms_min, now_ms))
         ]
-        for shard in self._coordinator.shards:
+        for shard in shards:
             await shard.settled()
         return sorted(found, key=lambda saved: saved.transactional_id)
-
-    async def _verified(
-        self,
-        transactional_id: str,
-        add: Decide[None] | None,
-        check: Callable[[TxnShard], None],
-    ) -> None:
-        if add is not None:
-            await self._coordinator.decide(transactional_id, add)
-        shard = self._coordinator.shard(transactional_id)
-        while True:  # until one and the same transaction passes twice: it is durable by then, and still open
-            check(shard.state)
-            serial = shard.state.describe(transactional_id).serial
-            await shard.settled()
-            check(shard.state)
-            if shard.state.describe(transactional_id).serial == serial:
-                return
 
     def _missing(self, partitions: Sequence[TopicPartition]) -> Refusals:
         refusals: Refusals = {}
         for part in partitions:
             try:
-                self._table.get(part.topic).partition(part.partition)
+                self._table.get(part.topic).check_partition(part.partition)
             except GoQueueError as error:
                 refusals[part] = error
         return refusals
+
+
+def _refusals(
+    shard: TxnShard, transactional_id: str, producer_id: int, epoch: int, partitions: Sequence[TopicPartition]
+) -> Refusals:
+    refusals = shard.verify(transactional_id, producer_id, epoch, partitions)
+    groups = shard.describe(transactional_id).groups
+    homes = {coordinator_partition(group_id, PARTITION_COUNT) for group_id in groups}
+    return {
+        part: error
+        for part, error in refusals.items()
+        if part.topic != OFFSETS_TOPIC or part.partition not in homes
+    }
 
 
 def _has_run(saved: TransactionSaved, running_ms_min: int, now_ms: int) -> bool:

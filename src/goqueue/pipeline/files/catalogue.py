@@ -78,7 +78,9 @@ def _catalogue(storage: Storage, *, skips_damage: bool) -> dict[str, int]:
 
 
 def metadata_events(storage: Storage, *, skips_damage: bool) -> Iterator[MetadataEvent]:
-    """What the catalogue went through; nothing where the folder has none."""
+    """What the catalogue went through; nothing where the folder has none. What a node of a cluster has forgotten of it is in a
+    snapshot."""
+    yield from _snapshot(storage)
     view = open_view(storage, METADATA, is_live=False)
     for piece in pieces(view, view.earliest, view.high_watermark, bytes_max=storage.piece_bytes):
         if isinstance(piece, Lost):
@@ -94,14 +96,37 @@ def metadata_events(storage: Storage, *, skips_damage: bool) -> Iterator[Metadat
         yield from _events(piece.data)
 
 
+def _snapshot(storage: Storage) -> list[MetadataEvent]:
+    folder = f"{LOGS}/{METADATA.topic}/{METADATA.partition}"
+    names = [entry.name for entry in storage.list(folder) or () if entry.name.endswith(".snapshot")]
+    if not names:
+        return []
+    file = storage.open(f"{folder}/{max(names)}")
+    _, _, body = file.read(0, file.size()).partition(b"\n")
+    saved = msgspec.json.decode(body, type=_Saved)
+    return msgspec.json.decode(saved.payload, type=_SavedCatalogue).topics
+
+
+class _Saved(msgspec.Struct):
+    """docs/format/metadata.md"""
+
+    payload: bytes
+
+
+class _SavedCatalogue(msgspec.Struct):
+    topics: list[MetadataEvent]
+
+
 def _events(data: memoryview) -> list[MetadataEvent]:
+    """One record is one decision, of one event or more; those with a key are about the quorum itself."""
     events: list[MetadataEvent] = []
     position = 0
     while len(data) - position >= HEADER_BYTES:
         header = read_header(data, position)
         batch = data[position : position + header.size]
         for record in decode_batch(batch, header):
-            if record.value is not None and not header.is_control:
-                events.append(msgspec.json.decode(record.value, type=MetadataEvent))
+            if record.value is not None and record.key is None and not header.is_control:
+                found = msgspec.json.decode(record.value, type=MetadataEvent | list[MetadataEvent])
+                events += found if isinstance(found, list) else [found]
         position += header.size
     return events

@@ -14,7 +14,7 @@ from goqueue.log.folder import DataFolder
 from goqueue.log.os_disk import OsDisk
 from goqueue.log.recovery import open_log
 from goqueue.model.settings import CleanupPolicy, TopicSettings
-from goqueue.node.partition import ProducerState
+from goqueue.node.producer_state import ProducerState
 from goqueue.pipeline.errors import OptionError, PipelineError
 from goqueue.pipeline.files.transport import FilesTransport
 from goqueue.pipeline.jobs.compact import CompactRequest, compact_partition, compact_topics

@@ -1,0 +1,230 @@
+"""The control plane between nodes as an ASGI application.
+
+A request is verified by its header before its body is read: nobody without the secret makes this node hold a body, or carry
+anything out. The answer is signed in turn. Only the health of the cluster is told to anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from goqueue.api.cluster.client_requests import ClientRequests
+from goqueue.api.http.asgi import JSON, ClientGone, Event, Header, Receive, Send, read_body, send_bytes
+from goqueue.api.http.decoding import decode
+from goqueue.api.http.errors import InternalError, WrongMethod, error_body
+from goqueue.model.cluster_errors import Unauthenticated
+from goqueue.model.errors import GoQueueError, InvalidRequest, InvariantViolation, RouteNotFound, TimedOut
+from goqueue.node.clock import Clock
+from goqueue.node.cluster import exchange
+from goqueue.node.cluster.exchange import ANSWER_HEADER, ENCODER, SIGNATURE_HEADER
+from goqueue.node.cluster.ports import ClusterService
+from goqueue.node.cluster.secret import Claim, Secret
+
+logger = logging.getLogger(__name__)
+
+APPEND_BYTES_MAX = 256 * 1024 * 1024  # it may hold a snapshot of the whole catalogue
+BODY_BYTES_MAX = 1024 * 1024
+BODY_S_MAX = 60.0  # for all of it: a peer that sends byte by byte does not hold a place for ever
+_PREFIX = "/v1"
+_EMPTY: bytes = b""
+_JSON: tuple[Header, ...] = ((b"content-type", JSON.encode()),)
+
+Endpoint = Callable[[str, bytes], Awaitable[bytes]]  # who asks, the body; the answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    endpoint: Endpoint
+    status: int = 200
+    bytes_max: int = BODY_BYTES_MAX
+    is_open: bool = False  # to anybody
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+    headers: tuple[Header, ...] = _JSON
+    may_go_on: bool = False  # whatever the status is: the body has been read
+
+
+class ClusterApp:
+    """`cluster_id` gives None until the node knows it; `on_broken` is told of a broken invariant. What is not of the control
+    plane is a request of a client of another node."""
+
+    def __init__(
+        self,
+        service: ClusterService,
+        *,
+        secret: Secret,
+        name: str,
+        cluster_id: Callable[[], str | None],
+        clock: Clock,
+        on_broken: Callable[[BaseException], None],
+        client_requests: ClientRequests | None = None,
+    ) -> None:
+        self._service = service
+        self._client_requests = client_requests
+        self._secret = secret
+        self._name = name
+        self._cluster_id = cluster_id
+        self._clock = clock
+        self._on_broken = on_broken
+        self._routes: dict[str, dict[str, _Route]] = {
+            exchange.VOTE: {"POST": _Route(self._receive, status=204)},
+            exchange.APPEND: {"POST": _Route(self._receive, status=204, bytes_max=APPEND_BYTES_MAX)},
+            exchange.JOIN: {"POST": _Route(self._join)},
+            exchange.HEARTBEAT: {"POST": _Route(self._beat)},
+            exchange.LEAVE: {"POST": _Route(self._leave)},
+            exchange.COMMAND: {"POST": _Route(self._execute)},
+            exchange.STATE: {"GET": _Route(self._told(service.state))},
+            exchange.METADATA: {"GET": _Route(self._told(service.metadata))},
+            exchange.NODES: {"GET": _Route(self._told(lambda: {"nodes": service.nodes()}))},
+            exchange.COPYING: {"GET": _Route(self._told(service.copying))},
+            exchange.HEALTH: {"GET": _Route(self._told(service.health), is_open=True)},
+        }
+
+    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
+        header = _signature(scope)
+        try:
+            answer = await self._answer(scope, receive, header)
+        except GoQueueError as error:
+            answer = _refusal(error)
+        except ClientGone:
+            return
+        except InvariantViolation as error:
+            self._on_broken(error)
+            answer = _refusal(InternalError())
+        except Exception:  # the last place where a bug can still become an answer
+            logger.exception("request failed method=%s path=%r", scope["method"], scope["path"])
+            answer = _refusal(InternalError())
+        await self._send(send, header, answer)
+
+    async def _answer(self, scope: Event, receive: Receive, header: str) -> _Answer:
+        method: str = scope["method"]
+        path = scope["raw_path"].decode("latin-1")
+        if self._client_requests is not None and path.removeprefix(_PREFIX) not in self._routes:
+            return await self._hand_on(self._client_requests, scope, receive, header)
+        route = self._find(method, path)
+        if route.is_open:
+            return _Answer(route.status, await route.endpoint("", _EMPTY))
+        claim = self._admit(header, method, path)
+        body = await _read(scope, receive, route.bytes_max)
+        claim.check_body(body)
+        return _Answer(route.status, await route.endpoint(claim.source, body))
+
+    async def _hand_on(
+        self, requests: ClientRequests, scope: Event, receive: Receive, header: str
+    ) -> _Answer:
+        target = scope["raw_path"].decode("latin-1")
+        if scope["query_string"]:
+            target += "?" + scope["query_string"].decode("latin-1")
+        claim = self._admit(header, scope["method"], target)
+        body = await _read(scope, receive, requests.bytes_max)
+        claim.check_body(body)
+        status, headers, answer = await requests.answer(claim.source, scope, body, receive)
+        return _Answer(status, answer, tuple(headers), may_go_on=True)
+
+    def _find(self, method: str, path: str) -> _Route:
+        routes = self._routes.get(path.removeprefix(_PREFIX))
+        if routes is None:
+            raise RouteNotFound(f"there is nothing at {path!r} on the cluster's listener", path=path)
+        route = routes.get(method)
+        if route is None:
+            raise WrongMethod(method, list(routes))
+        return route
+
+    def _admit(self, header: str, method: str, path: str) -> Claim:
+        if not header:
+            raise Unauthenticated(f"the request has no {SIGNATURE_HEADER} header; nodes sign what they ask")
+        return self._secret.admit(
+            header,
+            method,
+            path,
+            target=self._name,
+            now_ms=self._clock.now_ms(),
+            cluster_id=self._cluster_id(),
+        )
+
+    async def _send(self, send: Send, header: str, answer: _Answer) -> None:
+        headers = list(answer.headers)
+        if header:
+            signature = self._secret.sign_answer(header, answer.status, answer.body)
+            headers.append((ANSWER_HEADER.encode(), signature.encode()))
+        if (
+            answer.status >= 400 and not answer.may_go_on
+        ):  # of its body some may be left; and whoever guesses has to come again
+            headers.append((b"connection", b"close"))
+        await send_bytes(send, answer.status, answer.body, headers)
+
+    # the endpoints
+
+    async def _receive(self, source: str, body: bytes) -> bytes:
+        message = decode(exchange.MESSAGES, body)
+        _check_speaker(source, message.source)
+        if message.target != self._name:
+            raise InvalidRequest(
+                f"the message is for node {message.target!r}, and this is {self._name!r}",
+                target=message.target,
+            )
+        self._service.receive(source, message)
+        return _EMPTY
+
+    async def _join(self, source: str, body: bytes) -> bytes:
+        join = decode(exchange.JOINS, body)
+        _check_speaker(source, join.name)
+        return ENCODER.encode(await self._service.join(source, join))
+
+    async def _beat(self, source: str, body: bytes) -> bytes:
+        beat = decode(exchange.BEATS, body)
+        _check_speaker(source, beat.name)
+        return ENCODER.encode(await self._service.beat(source, beat))
+
+    async def _leave(self, source: str, body: bytes) -> bytes:
+        """A node may ask for another: one that is dead cannot ask for itself."""
+        return ENCODER.encode(await self._service.leave(source, decode(exchange.LEAVES, body).name))
+
+    async def _execute(self, source: str, body: bytes) -> bytes:
+        return ENCODER.encode(await self._service.execute(source, decode(exchange.COMMANDS, body)))
+
+    def _told(self, tell: Callable[[], Any]) -> Endpoint:
+        async def endpoint(source: str, body: bytes) -> bytes:
+            return ENCODER.encode(tell())
+
+        return endpoint
+
+
+async def _read(scope: Event, receive: Receive, bytes_max: int) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_S_MAX):
+            return await read_body(scope, receive, bytes_max)
+    except TimeoutError:
+        raise TimedOut(f"the body did not come within {BODY_S_MAX:g} s") from None
+
+
+def _signature(scope: Event) -> str:
+    for name, value in scope["headers"]:
+        if name == SIGNATURE_HEADER.encode():
+            return str(value.decode("latin-1"))
+    return ""
+
+
+def _check_speaker(source: str, name: str) -> None:
+    if source != name:
+        raise Unauthenticated(
+            f"the request is signed by node {source!r} and speaks for {name!r}; a node speaks for itself",
+            source=source,
+            name=name,
+        )
+
+
+def _refusal(error: GoQueueError) -> _Answer:
+    body = error_body(error)
+    allow = ((b"allow", error.allow.encode()),) if isinstance(error, WrongMethod) else ()
+    return _Answer(body.status, msgspec.json.encode(body), (*_JSON, *allow))

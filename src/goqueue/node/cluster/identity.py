@@ -1,0 +1,63 @@
+"""Who this data folder belongs to: `node.json`, written when the node has joined its cluster.
+
+It also says whether the last process came to a clean end. That mark is taken away before anything is written, so whoever
+finds it knows that nothing was lost."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct, structs
+
+from goqueue.log.disk import Disk, read_file, replace_file
+from goqueue.model.cluster_errors import WrongCluster
+from goqueue.model.errors import StorageError
+
+_FILE = "node.json"
+
+
+class Identity(Struct, frozen=True):
+    name: str
+    cluster_id: str | None = None
+    is_clean: bool = False
+
+
+class IdentityFile:
+    """Everything here blocks."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def begin(self, name: str) -> Identity:
+        """What the last process left; the mark of its clean end is gone when this returns."""
+        content = read_file(self._disk, _FILE)
+        if content is None:
+            return Identity(name)
+        try:
+            found = msgspec.json.decode(content, type=Identity)
+        except msgspec.DecodeError as error:
+            raise StorageError(
+                f"{_FILE} cannot be read: {error}; move it away if you know what you do"
+            ) from error
+        if found.name != name:
+            raise StorageError(
+                f"the data folder belongs to node {found.name!r}, not to {name!r}; check --node-id and --data-dir"
+            )
+        if found.is_clean:
+            self._save(structs.replace(found, is_clean=False))
+        return found
+
+    def note_cluster(self, identity: Identity, cluster_id: str) -> Identity:
+        """Raises WrongCluster if the folder was part of another."""
+        if identity.cluster_id is not None and identity.cluster_id != cluster_id:
+            raise WrongCluster(identity.cluster_id, cluster_id)
+        named = structs.replace(identity, cluster_id=cluster_id, is_clean=False)
+        if named.cluster_id != identity.cluster_id:
+            self._save(named)
+        return named
+
+    def end(self, identity: Identity) -> None:
+        """The last act of a clean stop."""
+        self._save(structs.replace(identity, is_clean=True))
+
+    def _save(self, identity: Identity) -> None:
+        replace_file(self._disk, _FILE, msgspec.json.encode(identity) + b"\n")

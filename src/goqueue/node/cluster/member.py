@@ -1,0 +1,173 @@
+"""Everything that makes a node part of a cluster, put together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Coroutine
+
+from goqueue import __version__
+from goqueue.core.catalog import AlterPartitions, PartitionsChanged
+from goqueue.core.cluster.commands import InSyncProposal
+from goqueue.core.cluster.nodes import Endpoints
+from goqueue.core.cluster.partitions import NEVER
+from goqueue.core.raft.config import RaftConfig
+from goqueue.log.disk import Disk
+from goqueue.node.clock import Clock
+from goqueue.node.cluster.controller import Controller
+from goqueue.node.cluster.identity import Identity, IdentityFile
+from goqueue.node.cluster.membership import Membership
+from goqueue.node.cluster.operations import Operations
+from goqueue.node.cluster.partition_orders import PartitionOrders
+from goqueue.node.cluster.ports import Copying, PeerLinks
+from goqueue.node.cluster.quorum import Quorum
+from goqueue.node.cluster.reassignment import Reassignments
+from goqueue.node.cluster.service import Service
+from goqueue.node.commit import Spawn
+from goqueue.node.config import ClusterConfig, NodeConfig
+from goqueue.node.ids import Ids
+from goqueue.node.metadata import Metadata
+from goqueue.node.replication.replication import Replication
+from goqueue.node.threads import Threads
+from goqueue.node.topic_folders import owner_of
+from goqueue.node.topic_table import TopicTable
+
+logger = logging.getLogger(__name__)
+VOTER_COUNT_MAX = 5
+_COPYING_COUNT_MAX = 1_000  # in a heartbeat
+
+
+def voters_of(config: NodeConfig) -> tuple[str, ...]:
+    """Those who decide. Everybody must be configured with the same peers in the same order."""
+    peers = [peer.name for peer in config.cluster.peers] or [config.node_id]
+    return tuple(peers[:VOTER_COUNT_MAX])
+
+
+def raft_config(config: NodeConfig) -> RaftConfig:
+    cluster = config.cluster
+    return RaftConfig(
+        name=config.node_id,
+        heartbeat_ms=min(cluster.heartbeat_ms, cluster.lease_renew_ms),
+        election_ms_min=cluster.dead_ms,
+        election_ms_max=2 * cluster.dead_ms,
+        lease_ms=cluster.lease_ms,
+    )
+
+
+class ClusterMember:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        metadata: Metadata,
+        quorum: Quorum,
+        links: PeerLinks,
+        table: TopicTable,
+        disk: Disk,
+        threads: Threads,
+        clock: Clock,
+        ids: Ids,
+        spawn: Spawn,
+    ) -> None:
+        self._metadata = metadata
+        self._quorum = quorum
+        self._threads = threads
+        self._ids = ids
+        self._file = IdentityFile(disk)
+        self._identity = Identity(quorum.name)
+        self.controller = Controller(config, metadata, quorum, ids)
+        self.membership = Membership(
+            config, metadata, quorum, self.controller, links, ids.fresh(), __version__
+        )
+        self.service = Service(metadata, quorum, self.controller)
+        self.operations = Operations(metadata)
+        self.partition_orders = PartitionOrders(metadata)
+        self.reassignments = Reassignments(metadata, self.controller, links)
+        self.replication = Replication(
+            config,
+            table,
+            links,
+            disk,
+            threads,
+            clock,
+            spawn,
+            name_of=self._name_of,
+            propose=self._propose,
+            limit_of=self._limit_of,
+            unclean_epoch_of=self._unclean_epoch_of,
+        )
+        self.membership.copying = self._copying
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Of the cluster that the data folder belongs to; None until it has joined one."""
+        return self._identity.cluster_id
+
+    async def begin(self) -> None:
+        """Before anything is written."""
+        self._identity = await self._threads.run(lambda: self._file.begin(self._quorum.name))
+
+    async def join(self, endpoints: Endpoints) -> None:
+        """Become one of them, fenced; the catalogue is known when this returns."""
+        identity = self._identity
+        node = await self.membership.join(endpoints, is_clean=identity.is_clean, lost=[])
+        cluster_id = self._metadata.catalog.cluster_id
+        if cluster_id is not None:
+            self._identity = await self._threads.run(lambda: self._file.note_cluster(identity, cluster_id))
+        self.replication.number = node.number
+
+    async def report_lost(self, endpoints: Endpoints, lost: list[tuple[str, int]]) -> None:
+        """Partitions are not here, or damaged, that should be whole: nobody may count on them."""
+        if lost:
+            logger.error("partitions are missing or damaged count=%d first=%s-%d", len(lost), *lost[0])
+            self.membership.begin_again(self._ids.fresh())
+            await self.membership.join(endpoints, is_clean=True, lost=lost)
+
+    def work(self) -> list[Coroutine[None, None, None]]:
+        """What has to run all the time."""
+        return [self.controller.run(), self.membership.run(), self.replication.work()]
+
+    async def leave(self) -> None:
+        await self.membership.leave(lambda: not self.replication.led())
+
+    async def gone(self) -> None:
+        """The last word to the others: this node follows nobody any more."""
+        await self.replication.stop()
+        await self.membership.gone()
+
+    async def end(self) -> None:
+        """Everything is on disk, and this is the last thing to be written."""
+        if self._identity.cluster_id is not None:
+            await self._threads.run(lambda: self._file.end(self._identity))
+
+    def _name_of(self, number: int) -> str | None:
+        node = self._metadata.catalog.node_by_number(number)
+        return None if node is None else node.name
+
+    async def _propose(self, proposals: list[InSyncProposal]) -> Collection[tuple[str, int]]:
+        command = AlterPartitions(self.replication.number, self.membership.incarnation, proposals)
+        events = await self._metadata.execute(command)
+        changed = [event for event in events if isinstance(event, PartitionsChanged)]
+        return {(change.topic, change.partition) for event in changed for change in event.changes}
+
+    def _limit_of(self, topic: str, index: int) -> int | None:
+        """Only while this node is new to the partition: once it is in sync, clients wait for it."""
+        catalog, name = self._metadata.catalog, owner_of(topic)
+        limit = catalog.plans.limit_of(name, index)
+        if limit is None:
+            return None
+        state, me = catalog.partitions.find(name, index), self.replication.number
+        is_copying = state is not None and me in state.adding and me not in state.in_sync
+        return limit if is_copying else None
+
+    def _unclean_epoch_of(self, topic: str, index: int) -> int:
+        state = self._metadata.catalog.partitions.find(owner_of(topic), index)
+        return NEVER if state is None else state.unclean_epoch
+
+    def _copying(self) -> list[Copying]:
+        """Of what this node leads."""
+        found: list[Copying] = []
+        for place in self._metadata.catalog.partitions.moving():
+            leadership = self.replication.leadership(*place)
+            if leadership is not None and len(found) < _COPYING_COUNT_MAX:
+                adding = leadership.replicas.state.adding
+                found += [Copying(*place, number, *leadership.copied(number)) for number in adding]
+        return found

@@ -1,0 +1,202 @@
+"""This node as a member of the cluster: it joins when its process starts, says that it lives, and leaves in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from goqueue.core.cluster.nodes import Endpoints, NodeEntry
+from goqueue.model.cluster_errors import NotController, PeerUnreachable
+from goqueue.model.errors import CoordinatorNotAvailable, GoQueueError, TimedOut
+from goqueue.node.cluster.controller import Controller
+from goqueue.node.cluster.ports import Beat, BeatAnswer, Copying, Done, Join, PeerLinks
+from goqueue.node.cluster.quorum import Quorum
+from goqueue.node.config import ClusterConfig
+from goqueue.node.metadata import Metadata
+from goqueue.node.monotonic import monotonic_ms
+
+logger = logging.getLogger(__name__)
+_PAUSE_S: Final = 0.1
+_LEAVE_PAUSE_S: Final = 0.02
+_NEVER_MS: Final = 2**62
+_PASSING: Final = (NotController, PeerUnreachable, TimedOut, CoordinatorNotAvailable)
+
+
+class Membership:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        metadata: Metadata,
+        quorum: Quorum,
+        controller: Controller,
+        links: PeerLinks,
+        incarnation: str,
+        version: str,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._quorum = quorum
+        self._controller = controller
+        self._links = links
+        self._incarnation = incarnation
+        self._version = version
+        self.copying: Callable[[], list[Copying]] = list  # what heartbeats tell of the partitions that move
+        self._endpoints: Endpoints | None = None
+        self._is_ready = False
+        self._is_fenced = True
+        self._is_leaving = False
+        self._is_unheard = False
+        self._joined = asyncio.Event()
+        self._unfenced = asyncio.Event()
+        self._woken = asyncio.Event()
+
+    @property
+    def incarnation(self) -> str:
+        return self._incarnation
+
+    def begin_again(self, incarnation: str) -> None:
+        """As if the process had started anew: what the controller knew of it holds no more."""
+        self._incarnation = incarnation
+
+    async def join(self, endpoints: Endpoints, *, is_clean: bool, lost: list[tuple[str, int]]) -> NodeEntry:
+        """Until a controller has taken it in and this node knows everything up to then. However long it takes: without a
+        majority there is no controller."""
+        self._endpoints = endpoints
+        join = Join(
+            self._quorum.name,
+            self._incarnation,
+            endpoints,
+            rack=self._config.rack,
+            version=self._version,
+            is_clean=is_clean,
+            lost=lost,
+        )
+        done = await self._until_joined(join)
+        await self._quorum.until_applied(done.index)
+        node = self._metadata.catalog.node(self._quorum.name)
+        if node is None:
+            raise CoordinatorNotAvailable(f"node {self._quorum.name!r} was removed while it joined")
+        self._joined.set()
+        return node
+
+    async def _until_joined(self, join: Join) -> Done:
+        waited_since = asyncio.get_running_loop().time()
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                async with asyncio.timeout(self._config.quorum_wait_ms / 1_000):
+                    leader = await self._whom_to_join(attempt)
+                    if leader == self._quorum.name:
+                        return await self._controller.join(join)
+                    return await self._links.join(leader, join)
+            except _PASSING as error:
+                logger.debug("not joined yet error=%r", error.sentence)
+                await asyncio.sleep(_PAUSE_S)
+            except TimeoutError:
+                waited_s = asyncio.get_running_loop().time() - waited_since
+                logger.error(
+                    "there is no quorum waited_s=%.0f voters=%s", waited_s, ",".join(self._quorum.raft.voters)
+                )
+
+    async def _whom_to_join(self, attempt: int) -> str:
+        """The controller. Who does not vote hears from it only after having joined, and until then asks the voters in turn."""
+        voters = sorted(self._quorum.raft.voters)
+        if self._quorum.leader is None and self._quorum.name not in voters:
+            return voters[attempt % len(voters)]
+        return await self._quorum.until_led()
+
+    async def ready(self) -> None:
+        """All that it holds is open: from now on it may lead. Back when the controller knows."""
+        self._is_ready = True
+        self._woken.set()
+        await self._unfenced.wait()
+
+    async def run(self) -> None:
+        """The heartbeats, once it has joined: only then is it known how the process before ended."""
+        await self._joined.wait()
+        while True:
+            self._woken.clear()
+            try:
+                answer = await self._beat(is_leaving=self._is_leaving)
+                if not answer.is_known and self._endpoints is not None:
+                    logger.warning("the controller does not know this node; it joins again")
+                    await self.join(self._endpoints, is_clean=False, lost=[])
+                    continue
+                self._note_fenced(answer.is_fenced)
+                timeout_s = self._config.heartbeat_ms / 1_000
+                self._is_unheard = False
+            except _PASSING as error:
+                if not self._is_unheard:
+                    logger.info("no heartbeat is heard error=%r", error.sentence)
+                self._is_unheard = True
+                timeout_s = min(self._config.heartbeat_ms / 1_000, 5 * _PAUSE_S)
+            except GoQueueError as error:
+                logger.error("the controller refuses this node error=%r", error.sentence)
+                timeout_s = self._config.heartbeat_ms / 1_000
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+
+    def _note_fenced(self, is_fenced: bool) -> None:
+        self._is_fenced = is_fenced
+        if not is_fenced:
+            self._unfenced.set()
+
+    async def leave(self, has_let_go: Callable[[], bool]) -> None:
+        """Let others take over what this node leads, the quorum too, for as long as there is patience. `has_let_go`: it leads
+        nothing any more, as far as it knows itself."""
+        self._is_leaving = True
+        try:
+            async with asyncio.timeout(self._config.leave_ms / 1_000):
+                while not (await self._asked_to_leave() and has_let_go()):  # noqa: ASYNC110 - asked again and again
+                    await asyncio.sleep(_LEAVE_PAUSE_S)
+                await self._hand_over()
+        except (TimeoutError, GoQueueError) as error:
+            logger.warning("this node stops although it may lead partitions error=%r", str(error))
+
+    async def _asked_to_leave(self) -> bool:
+        try:
+            return (await self._beat(is_leaving=True)).may_stop
+        except _PASSING as error:
+            logger.info("nobody hears that this node leaves error=%r", error.sentence)
+            return False
+
+    async def _hand_over(self) -> None:
+        """If it leads the quorum, to the voter that was heard of last."""
+        raft = self._quorum.raft
+        heard = raft.heard_from(monotonic_ms())
+        others = sorted((heard.get(name, _NEVER_MS), name) for name in raft.voters if name != raft.name)
+        if raft.is_leader and others:
+            self._quorum.transfer(others[0][1])
+            while self._quorum.leader in (None, raft.name):  # noqa: ASYNC110 - a few messages, and bounded above
+                await asyncio.sleep(_LEAVE_PAUSE_S)
+
+    async def gone(self) -> None:
+        """Nobody has to wait for this node any more: it has stopped."""
+        try:
+            async with asyncio.timeout(self._config.heartbeat_ms / 1_000):
+                await self._beat(is_leaving=True, is_gone=True)
+        except (TimeoutError, GoQueueError) as error:
+            logger.info("nobody has heard that this node is gone error=%r", str(error))
+
+    async def _beat(self, *, is_leaving: bool, is_gone: bool = False) -> BeatAnswer:
+        beat = Beat(
+            self._quorum.name,
+            self._incarnation,
+            self._quorum.applied_index,
+            is_ready=self._is_ready,
+            is_leaving=is_leaving,
+            is_gone=is_gone,
+            copying=self.copying(),
+        )
+        leader = self._quorum.leader
+        if leader is None:
+            raise NotController(None)
+        if leader == self._quorum.name:
+            return await self._controller.beat(beat)
+        return await self._links.beat(leader, beat)

@@ -1,0 +1,143 @@
+"""What this node answers to other nodes, and tells people about the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from goqueue.core.catalog import AlterPartitions, Command, RegisterNode, RemoveNode
+from goqueue.core.cluster.liveness import Status
+from goqueue.core.cluster.nodes import NodeEntry, NodeState
+from goqueue.core.cluster.partitions import NO_LEADER
+from goqueue.core.raft.messages import Message
+from goqueue.model.cluster_errors import NotController, Unauthenticated
+from goqueue.model.errors import InvalidRequest
+from goqueue.node.cluster.controller import Controller
+from goqueue.node.cluster.ports import Beat, BeatAnswer, ClusterState, Copying, Done, Join, NodeView
+from goqueue.node.cluster.quorum import Quorum
+from goqueue.node.metadata import Metadata
+
+_STATUS = {
+    NodeState.FENCED: Status.DEAD,
+    NodeState.ALIVE: Status.ALIVE,
+    NodeState.DRAINING: Status.LEAVING,
+}
+
+
+class Service:
+    def __init__(self, metadata: Metadata, quorum: Quorum, controller: Controller) -> None:
+        self._metadata = metadata
+        self._quorum = quorum
+        self._controller = controller
+
+    # ---------------------------------------------------------------- nodes
+
+    def receive(self, source: str, message: Message) -> None:
+        self._quorum.receive(message)
+
+    async def join(self, source: str, join: Join) -> Done:
+        _check_name(source, join.name)
+        return await self._controller.join(join)
+
+    async def beat(self, source: str, beat: Beat) -> BeatAnswer:
+        _check_name(source, beat.name)
+        return await self._controller.beat(beat)
+
+    async def leave(self, source: str, name: str) -> Done:
+        done = await self._metadata.decide(RemoveNode(name))
+        self._controller.forget(name)
+        return done
+
+    async def execute(self, source: str, command: Command) -> Done:
+        if isinstance(command, RegisterNode):
+            raise InvalidRequest("a node registers by joining, not by a command")
+        if isinstance(command, AlterPartitions):
+            node = self._metadata.catalog.node(source)
+            if node is None or node.number != command.node:
+                raise Unauthenticated(
+                    f"node {source!r} speaks for node {command.node}, which it is not", node=source
+                )
+        if not self._quorum.is_active:
+            leader = self._quorum.leader
+            raise NotController(None if leader == self._quorum.name else leader)
+        return await self._metadata.decide(command)
+
+    def copying(self) -> list[Copying]:
+        return self._controller.copying()
+
+    # ---------------------------------------------------------------- people
+
+    def state(self) -> ClusterState:
+        raft = self._quorum.raft
+        return ClusterState(
+            node=self._quorum.name,
+            cluster_id=self._metadata.catalog.cluster_id,
+            role=raft.role.value,
+            term=raft.term,
+            leader=raft.leader,
+            voters=list(raft.voters),
+            commit_index=raft.commit_index,
+            applied_index=self._quorum.applied_index,
+            last_index=raft.last_index,
+        )
+
+    def nodes(self) -> list[NodeView]:
+        return [self._view(node) for node in self._metadata.catalog.nodes()]
+
+    def _view(self, node: NodeEntry) -> NodeView:
+        catalog = self._metadata.catalog
+        status = self._controller.status(node.name) or _STATUS[node.state]
+        return NodeView(
+            name=node.name,
+            number=node.number,
+            status=status.value,
+            state=node.state.value,
+            is_controller=node.name == self._quorum.leader,
+            is_voter=node.name in self._quorum.raft.voters,
+            endpoints=node.endpoints,
+            rack=node.rack,
+            version=node.version,
+            incarnation=node.incarnation,
+            last_heard_ms=self._controller.silence_ms(node.name),
+            leader_count=len(catalog.led_by(node.number)),
+            replica_count=len(catalog.held_by(node.number)),
+        )
+
+    def metadata(self) -> dict[str, Any]:
+        catalog = self._metadata.catalog
+        return {
+            "cluster_id": catalog.cluster_id,
+            "applied_index": self._quorum.applied_index,
+            "topics": [
+                {
+                    "name": topic.name,
+                    "id": topic.id,
+                    "partitions": [
+                        {"partition": index, "state": state}
+                        for index, state in enumerate(catalog.partitions_of(topic.name))
+                    ],
+                }
+                for topic in catalog.topics()
+            ],
+        }
+
+    def health(self) -> dict[str, Any]:
+        """For people and probes: how many partitions nobody leads, and how many lack replicas."""
+        catalog = self._metadata.catalog
+        offline = catalog.led_by(NO_LEADER)
+        partitions = catalog.partitions
+        states = [partitions.get(*place) for place in partitions.all()]
+        short = sum(len(state.in_sync) < len(state.replicas) for state in states)
+        has_leader = self._quorum.leader is not None
+        is_well = has_leader and not offline and not short
+        return {
+            "status": "ok" if is_well else "degraded" if has_leader else "no controller",
+            "controller": self._quorum.leader,
+            "partitions_without_leader": len(offline),
+            "partitions_short_of_replicas": short,
+            "nodes_fenced": [node.name for node in catalog.nodes() if node.state is NodeState.FENCED],
+        }
+
+
+def _check_name(source: str, name: str) -> None:
+    if source != name:
+        raise Unauthenticated(f"node {source!r} cannot speak for node {name!r}", node=source)

@@ -1,0 +1,133 @@
+"""Where moved records arrive: in a partition that this node leads, or in one that another does.
+
+Either way a batch is put there once, under the ledger's producer with the sequence that its decision has given it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from goqueue.core.lease.events import Target
+from goqueue.log.batch import BatchHeader, crc_matches, frame_problem, read_header
+from goqueue.model.cluster_errors import NotLeader
+from goqueue.model.errors import CorruptBatch, InvalidBatch, NotEnoughReplicas
+from goqueue.node.clock import Clock
+from goqueue.node.directory import Directory
+from goqueue.node.guard import Guard
+from goqueue.node.partition import Partition
+from goqueue.node.queue.ports import RemoteAppends
+from goqueue.node.tenure import Tenure
+from goqueue.node.topic_table import OpenTopic, TopicTable
+
+
+class Destination(Protocol):
+    async def newest_sequence(self, producer: tuple[int, int]) -> int | None:
+        """Of what the producer has written there; None where nothing is known of it."""
+
+    async def append(self, batch: bytes, header: BatchHeader) -> None: ...
+
+    async def settled(self) -> None:
+        """Until everything that is there, as far as this was asked about it, stays there."""
+
+
+class Here:
+    def __init__(self, partition: Partition, clock: Clock) -> None:
+        self._partition = partition
+        self._clock = clock
+
+    async def newest_sequence(self, producer: tuple[int, int]) -> int | None:
+        await self._partition.lead()
+        return self._partition.newest_sequence(*producer)
+
+    async def append(self, batch: bytes, header: BatchHeader) -> None:
+        await self._partition.lead()  # it does not wait while this node leads
+        self._partition.append(batch, header, now_ms=self._clock.now_ms())
+
+    async def settled(self) -> None:
+        tenure = Tenure(self._partition)
+        await self._partition.settled(self._partition.log.end)
+        tenure.check()
+
+
+class There:
+    """Each answer of the other node says that everything so far is committed."""
+
+    def __init__(self, appends: RemoteAppends, node: str, target: Target) -> None:
+        self._appends = appends
+        self._node = node
+        self._target = target
+
+    async def newest_sequence(self, producer: tuple[int, int]) -> int | None:
+        return await self._appends.append(self._node, self._target, producer, None)
+
+    async def append(self, batch: bytes, header: BatchHeader) -> None:
+        producer = header.producer_id, header.producer_epoch
+        await self._appends.append(self._node, self._target, producer, batch)
+
+    async def settled(self) -> None:
+        pass
+
+
+class Destinations:
+    def __init__(self, clock: Clock, directory: Directory, appends: RemoteAppends | None) -> None:
+        """`appends` is None where this node is alone."""
+        self._clock = clock
+        self._directory = directory
+        self._appends = appends
+
+    @property
+    def are_all_here(self) -> bool:
+        """This node is alone."""
+        return self._appends is None
+
+    def find(self, topic: OpenTopic, index: int) -> Destination:
+        """NotLeader where nobody leads the partition for now."""
+        partition = topic.local.get(index)
+        if self._appends is None or (partition is not None and partition.leadership is not None):
+            return Here(topic.partition(index), self._clock)
+        topic.check_partition(index)
+        name, leader = topic.facts.name, topic.states[index].leader
+        node = self._directory.name_of(leader)
+        if not node or leader == self._directory.number:
+            raise NotLeader(name, index)
+        return There(self._appends, node, Target(name, index))
+
+
+class Arrivals:
+    """The other end: what other nodes move to partitions that this one leads."""
+
+    def __init__(self, table: TopicTable, guard: Guard, clock: Clock) -> None:
+        self._table = table
+        self._guard = guard
+        self._clock = clock
+
+    async def append(
+        self, topic: str, index: int, producer: tuple[int, int], batch: bytes | None
+    ) -> int | None:
+        """As `RemoteAppends` says."""
+        self._guard.admit_write(1)
+        partition = self._table.get(topic).partition(index)
+        await partition.lead()
+        tenure = Tenure(partition)
+        if batch is not None:
+            self._append(partition, batch)
+        newest = partition.newest_sequence(*producer)
+        await partition.settled(partition.log.end)
+        tenure.check()  # else what is settled may be another leader's
+        return newest
+
+    def _append(self, partition: Partition, batch: bytes) -> None:
+        leadership = partition.leadership
+        if leadership is not None and not leadership.has_enough:
+            raise NotEnoughReplicas(
+                f"{partition.topic}-{partition.index} has too few replicas in sync",
+                topic=partition.topic,
+                partition=partition.index,
+            )
+        header = read_header(batch)
+        problem = frame_problem(header)
+        if problem or header.size != len(batch):
+            raise InvalidBatch(problem or f"the batch says it has {header.size} bytes; {len(batch)} came")
+        if not crc_matches(batch, 0, header):
+            raise CorruptBatch(f"the batch's checksum is not the stated {header.crc:#010x}", crc=header.crc)
+        partition.append(batch, header, now_ms=self._clock.now_ms())

@@ -1,0 +1,249 @@
+"""Makes what runs on this node follow the catalogue: partitions are opened, given their role, and closed as it says.
+
+`follow` compares what is with what should be, so it may be called any number of times, for whatever reason, and after
+anything was left half done. Changes of one topic take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+from weakref import WeakValueDictionary
+
+from goqueue.core.catalog import Event, TopicCreated
+from goqueue.core.cluster.events import (
+    CompanionMade,
+    PartitionsChanged,
+    TopicAltered,
+    TopicDeleted,
+    TopicGrown,
+)
+from goqueue.core.cluster.partitions import PartitionState
+from goqueue.model.errors import GoQueueError
+from goqueue.model.names import companions_of
+from goqueue.model.settings import TopicSettings, resolve
+from goqueue.node.companions import Companions
+from goqueue.node.metadata import Metadata
+from goqueue.node.metrics import Metrics
+from goqueue.node.opening import PartitionOpener
+from goqueue.node.partition import Partition
+from goqueue.node.replication.replication import Replication
+from goqueue.node.threads import Threads
+from goqueue.node.topic_folders import TopicFolders, owner_of
+from goqueue.node.topic_table import OpenTopic, TopicTable
+
+logger = logging.getLogger(__name__)
+_PAUSE_S: Final = 1.0  # before what could not be done is tried again
+
+TellDeleted = Callable[[str], Awaitable[None]]
+
+
+class LocalTopics:
+    def __init__(
+        self,
+        defaults: TopicSettings,
+        folders: TopicFolders,
+        table: TopicTable,
+        metadata: Metadata,
+        metrics: Metrics,
+        threads: Threads,
+        opener: PartitionOpener,
+        companions: Companions,
+        replication: Replication | None,
+    ) -> None:
+        self._defaults = defaults
+        self._folders = folders
+        self._table = table
+        self._metadata = metadata
+        self._metrics = metrics
+        self._threads = threads
+        self._opener = opener
+        self._companions = companions
+        self._replication = replication
+        self._tell_deleted: tuple[TellDeleted, ...] = ()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._stale: dict[str, None] = {}  # topics to look at
+        self._woken = asyncio.Event()
+        metadata.when_applied(self._note)
+        metadata.when_restored(self._note_all)
+
+    def when_deleted(self, tell: TellDeleted) -> None:
+        """Whoever keeps something about a topic hears when it is gone."""
+        self._tell_deleted += (tell,)
+
+    async def start(self) -> None:
+        """Open every topic of the catalogue, and clear away what an interrupted change left."""
+        catalog = self._metadata.catalog
+        names = [topic.name for topic in catalog.topics()]
+        deleted = [one for one in await self._folder_owners() if catalog.was_deleted(one)]
+        await self._threads.run(lambda: self._folders.sweep(names, deleted))
+        self._stale.clear()
+        for name in names:
+            await self.follow(name)
+        self.count()
+
+    async def _folder_owners(self) -> list[str]:
+        return [owner_of(folder) for folder in await self._threads.run(self._folders.folders)]
+
+    def missing(self, number: int) -> list[tuple[str, int]]:
+        """Partitions that others count on this node for, and of which it has no folder. Blocks."""
+        catalog = self._metadata.catalog
+        return [
+            (topic.name, index)
+            for topic in catalog.topics()
+            for index, state in enumerate(catalog.partitions_of(topic.name))
+            if number in (*state.in_sync, *state.eligible) and not self._folders.has(topic.name, index)
+        ]
+
+    def damaged(self) -> list[tuple[str, int]]:
+        """Partitions that are damaged here, or whose companions are, and that another node has, too."""
+        found: dict[tuple[str, int], None] = {}
+        for partition in self._table.partitions():
+            name = owner_of(partition.topic)
+            state = self._metadata.catalog.partitions.find(name, partition.index)
+            if partition.damaged_from is not None and state is not None and len(state.replicas) > 1:
+                found[name, partition.index] = None
+        return list(found)
+
+    # ---------------------------------------------------------------- following
+
+    def _note(self, events: Sequence[Event]) -> None:
+        for event in events:
+            match event:
+                case TopicCreated(name=name) | TopicAltered(name=name) | TopicGrown(name=name):
+                    self._stale[name] = None
+                case TopicDeleted(name=name) | CompanionMade(topic=name):
+                    self._stale[name] = None
+                case PartitionsChanged(changes=changes):
+                    self._stale |= dict.fromkeys(change.topic for change in changes)
+                case _:
+                    continue
+        if self._stale:
+            self._woken.set()
+
+    def _note_all(self) -> None:
+        names = [topic.name for topic in self._metadata.catalog.topics()]
+        for name in [*names, *self._table.all_names()]:
+            self._stale[name] = None
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Follow whatever the quorum decides."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            stale, self._stale = self._stale, {}
+            await self._follow_all(list(stale))
+
+    async def _follow_all(self, names: Iterable[str]) -> None:
+        failed: list[str] = []
+        for name in names:
+            try:
+                await self.follow(name)
+            except (GoQueueError, OSError) as error:
+                logger.error("a topic is not as it should be topic=%s error=%r", name, str(error))
+                failed.append(name)
+        if failed:
+            await asyncio.sleep(_PAUSE_S)
+            self._stale |= dict.fromkeys(failed)
+            self._woken.set()
+
+    async def follow(self, name: str) -> None:
+        """Raises OSError or GoQueueError where the disk does not allow it; then it may be tried again."""
+        turn = self._turns.setdefault(name, asyncio.Lock())
+        async with turn:
+            facts = self._metadata.catalog.find(name)
+            topic = self._table.any_topic(name)
+            if topic is not None and (facts is None or topic.facts.id != facts.id):
+                await self._close(topic)
+                topic = None
+            if facts is None:
+                return
+            if topic is None:
+                topic = OpenTopic(facts, resolve(facts.overrides, self._defaults), 0, {}, ())
+            await self._update(topic, facts)
+
+    async def _update(self, topic: OpenTopic, facts: TopicCreated) -> None:
+        states = self._metadata.catalog.partitions_of(facts.name)
+        topic.settings = resolve(facts.overrides, self._defaults)
+        for partition in topic.partitions:
+            partition.log.settings = topic.settings
+        await self._let_go(topic, states)
+        await self._open(topic, facts, states)
+        # Everything is open: now it may be found.
+        topic.facts, topic.states, topic.partition_count = facts, states, facts.partition_count
+        topic.local = dict(sorted(topic.local.items()))
+        self._table.put(topic)
+        await self._assign(topic)
+        self.count()
+
+    async def _open(self, topic: OpenTopic, facts: TopicCreated, states: Sequence[PartitionState]) -> None:
+        wanted = [index for index in self._held(states) if index not in topic.local]
+        if not wanted:
+            return
+        if self._replication is not None:
+            await self._threads.run(lambda: self._folders.prepare(facts.name, facts.id, wanted))
+        opened = await self._opener.open(facts.name, wanted, topic.settings)
+        topic.local |= {partition.index: partition for partition in opened}
+
+    def _held(self, states: Sequence[PartitionState]) -> list[int]:
+        if self._replication is None:
+            return list(range(len(states)))
+        number = self._replication.number
+        return [index for index, state in enumerate(states) if number in state.replicas]
+
+    async def _assign(self, topic: OpenTopic) -> None:
+        if self._replication is None:
+            return
+        name = topic.facts.name
+        kinds = self._metadata.catalog.companions(name)
+        for index, partition in topic.local.items():
+            companions = await self._companions.follow(name, index, kinds)
+            await self._replication.assign(
+                (name, index),
+                [partition, *companions],
+                topic.states[index],
+                min_in_sync=topic.settings.min_insync_replicas,
+            )
+
+    # ---------------------------------------------------------------- letting go
+
+    async def _let_go(self, topic: OpenTopic, states: Sequence[PartitionState]) -> None:
+        """Of partitions that other nodes have now."""
+        held = set(self._held(states))
+        for index in [index for index in topic.local if index not in held]:
+            name, partition = topic.facts.name, topic.local.pop(index)
+            await self._retire((name, index), [partition, *self._table.remove_companions_of(name, index)])
+            await self._threads.run(partial(self._folders.throw_away_partition, name, index))
+
+    async def _close(self, topic: OpenTopic) -> None:
+        """It is deleted."""
+        name = topic.facts.name
+        self._table.remove(name)
+        for tell in self._tell_deleted:
+            await tell(name)
+        companions = self._table.remove_companions(companions_of(name))
+        for partition in [*topic.partitions, *companions]:
+            partition.retire()
+        self.count()
+        for index, partition in topic.local.items():
+            own = [one for one in companions if one.index == index]
+            await self._retire((name, index), [partition, *own])
+        try:
+            await self._threads.run(lambda: self._folders.throw_away_all(name))
+        except OSError as error:  # the topic is gone all the same; the next start sweeps
+            logger.warning("files of a deleted topic remain topic=%s error=%r", name, str(error))
+
+    async def _retire(self, place: tuple[str, int], partitions: Sequence[Partition]) -> None:
+        if self._replication is not None:
+            await self._replication.drop(place, partitions)
+        for partition in partitions:
+            partition.retire()
+            await partition.close()
+
+    def count(self) -> None:
+        self._metrics.topics.set(len(self._table.all()))
+        self._metrics.partitions.set(len(self._table.partitions()))

@@ -1,0 +1,1 @@
+"""Partitions on several nodes: leading, following, and staying in sync."""

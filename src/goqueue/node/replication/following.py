@@ -1,0 +1,354 @@
+"""The follower's side of replication: one task per leader node asks for everything that this node follows there, writes it as
+it came, and asks again once it is on disk.
+
+A fetch from an offset says that everything before it is on this node's disk, so the fsync comes between two fetches. What
+differs from the leader is cut off first: it was never committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from goqueue.log.batch import HEADER_BYTES, crc_matches, read_header
+from goqueue.log.disk import Disk
+from goqueue.log.recovery import cut_back, reset_log
+from goqueue.model.cluster_errors import PeerUnreachable
+from goqueue.model.errors import FetchSessionNotFound, GoQueueError, OffsetOutOfRange, StorageError
+from goqueue.node.clock import Clock
+from goqueue.node.cluster.ports import PeerLinks, ReplicaFound, ReplicaRound, ReplicaWant
+from goqueue.node.partition import Partition
+from goqueue.node.replication.throttle import MoveThrottle
+from goqueue.node.threads import Threads
+
+logger = logging.getLogger(__name__)
+_GATHER_S: Final = 0.005  # so that many changes at once are one more request
+_SYNC_S: Final = 0.01  # before it is asked again whether everything is on disk
+_PAUSE_S: Final = 0.1  # after a failure of the other node, or of one partition
+_BYTES_MIN: Final = 1024 * 1024  # of one partition in one answer
+_BYTES_MAX: Final = 16 * 1024 * 1024  # of one that is far behind: then it comes by large parts of segments
+_NO_EPOCH: Final = -1
+
+Place = tuple[str, int]
+NameOf = Callable[[int], str | None]
+UncleanEpochOf = Callable[[str, int], int]  # of the last election that may have lost records; -1: never
+
+
+class Follower:
+    """Everything that this node follows on one other."""
+
+    def __init__(
+        self,
+        leader: int,
+        name_of: NameOf,
+        links: PeerLinks,
+        disk: Disk,
+        threads: Threads,
+        clock: Clock,
+        throttle: MoveThrottle,
+        *,
+        unclean_epoch_of: UncleanEpochOf,
+        wait_ms: int,
+        bytes_max: int,
+    ) -> None:
+        self._leader = leader
+        self._name_of = name_of
+        self._links = links
+        self._disk = disk
+        self._threads = threads
+        self._clock = clock
+        self._throttle = throttle
+        self._unclean_epoch_of = unclean_epoch_of
+        self._wait_ms = wait_ms
+        self._bytes_max = bytes_max
+        self._partitions: dict[Place, Partition] = {}
+        self._round = 0  # of the session; 0 begins a new one
+        self._dirty: dict[Place, None] = {}  # of which the leader does not know yet where this node is
+        self._forgotten: dict[Place, None] = {}
+        self._paused: dict[Place, float] = {}  # until when, after a failure
+        self._changed = asyncio.Event()
+        self._is_reached = True
+        self._busy: dict[Place, asyncio.Lock] = {}
+        self._appetites: dict[Place, int] = {}  # how much to ask for, of those that are far behind
+
+    def put(self, partition: Partition) -> None:
+        place = partition.topic, partition.index
+        self._partitions[place] = partition
+        self._busy.setdefault(place, asyncio.Lock())
+        self._paused.pop(place, None)
+        self._forgotten.pop(place, None)
+        self._dirty[place] = None
+        self._changed.set()
+
+    async def remove(self, partition: Partition) -> None:
+        """When this returns nothing of the old leader is written any more."""
+        place = partition.topic, partition.index
+        if self._partitions.get(place) is partition:
+            del self._partitions[place]
+            self._dirty.pop(place, None)
+            self._paused.pop(place, None)
+            self._appetites.pop(place, None)
+            self._forgotten[place] = None
+            self._changed.set()
+        lock = self._busy.get(place)
+        if lock is not None:
+            async with lock:
+                pass
+
+    def look_again(self, partition: Partition) -> None:
+        """The catalogue has changed what it says of it: maybe it need not wait any more."""
+        place, now = (partition.topic, partition.index), asyncio.get_running_loop().time()
+        if place in self._paused and self._throttle.until(*place, now) <= now:
+            del self._paused[place]
+            self._dirty[place] = None
+            self._changed.set()
+
+    # ---------------------------------------------------------------- asking
+
+    async def run(self) -> None:
+        asked: asyncio.Task[list[ReplicaFound]] | None = None
+        try:
+            while True:
+                try:
+                    asked = await self._one_round(asked)
+                    self._is_reached = True
+                except GoQueueError as error:
+                    if self._is_reached and not isinstance(error, FetchSessionNotFound):
+                        logger.info("a leader is not reached node=%d error=%r", self._leader, error.sentence)
+                        self._is_reached = False
+                    asked, self._round = None, 0
+                    await self._until_changed(_PAUSE_S)
+        finally:
+            if asked is not None:
+                asked.cancel()
+
+    async def _one_round(
+        self, asked: asyncio.Task[list[ReplicaFound]] | None
+    ) -> asyncio.Task[list[ReplicaFound]] | None:
+        """Ask, and take the answer. Where something changes meanwhile the next round is asked for at once, which ends this
+        one; that next one is given back."""
+        if self._changed.is_set():
+            await asyncio.sleep(_GATHER_S)
+            self._changed.clear()
+        if asked is None:
+            if not self._partitions:
+                await self._until_changed(None)
+                return None
+            asked = self._ask()
+        changing = asyncio.ensure_future(self._changed.wait())
+        following: asyncio.Task[list[ReplicaFound]] | None = None
+        try:
+            await asyncio.wait([asked, changing], return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                await asyncio.sleep(_GATHER_S)
+                self._changed.clear()
+                if not asked.done():
+                    following = self._ask()
+            await self._take(await asked)
+        except BaseException:
+            for task in (asked, following):
+                if task is not None:
+                    task.cancel()
+            await asyncio.gather(asked, *([following] if following else []), return_exceptions=True)
+            raise
+        finally:
+            changing.cancel()
+        return following
+
+    def _ask(self) -> asyncio.Task[list[ReplicaFound]]:
+        now = asyncio.get_running_loop().time()
+        for place in [place for place, until in self._paused.items() if until <= now]:
+            del self._paused[place]
+            self._dirty[place] = None
+        places = self._partitions if self._round == 0 else self._dirty
+        self._hold_back(list(places), now)
+        wants = [
+            _want(partition, self._throttle.bytes_max(*place, self._appetites.get(place, _BYTES_MIN)))
+            for place in places
+            if place not in self._paused and (partition := self._partitions.get(place)) is not None
+        ]
+        round = ReplicaRound(self._round, wants, list(self._forgotten) if self._round else ())
+        self._dirty, self._forgotten = {}, {}
+        self._round += 1
+        soonest = min(self._paused.values(), default=now + self._wait_ms / 1_000)
+        wait_ms = max(1, min(self._wait_ms, int((soonest - now) * 1_000)))
+        return asyncio.ensure_future(self._fetch(round, wait_ms))
+
+    def _hold_back(self, places: list[Place], now: float) -> None:
+        """Those that are copied and have had their share for now, and those that have more than is on disk: the leader
+        compares what is on disk, and behind that may be what a leader before it never committed."""
+        for place in places:
+            partition = self._partitions.get(place)
+            if partition is not None and partition.log.durable_end < partition.log.end:
+                partition.commit.request()
+                pause_s = _SYNC_S if partition.log.failure is None else _PAUSE_S
+                self._paused.setdefault(place, now + pause_s)
+            until = self._throttle.until(*place, now)
+            if until > now and place not in self._paused:
+                self._paused[place] = until
+
+    async def _fetch(self, round: ReplicaRound, wait_ms: int) -> list[ReplicaFound]:
+        name = self._name_of(self._leader)
+        if name is None:
+            raise PeerUnreachable(f"node {self._leader} is not known")
+        return await self._links.fetch(name, round, wait_ms=wait_ms, bytes_max=self._bytes_max)
+
+    async def _until_changed(self, timeout_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    # ---------------------------------------------------------------- taking
+
+    async def _take(self, found: list[ReplicaFound]) -> None:
+        """Write everything, then wait until all of it is on disk."""
+        written: list[Partition] = []
+        for one in found:
+            place = one.topic, one.partition
+            partition = self._partitions.get(place)
+            if partition is None:
+                continue
+            async with self._busy[place]:
+                if self._partitions.get(place) is not partition:  # it follows another by now
+                    continue
+                try:
+                    if await self._take_one(partition, one):
+                        written.append(partition)
+                    self._note_appetite(place, len(one.records))
+                    if place not in self._paused:
+                        self._dirty[place] = None
+                except GoQueueError as error:
+                    self._pause(place)
+                    logger.warning(
+                        "a partition is not replicated topic=%s partition=%d error=%r", *place, error.sentence
+                    )
+        for partition in written:
+            partition.commit.request()  # all at once, then each is waited for
+        for partition in written:
+            try:
+                await partition.commit.wait(partition.log.end)
+            except GoQueueError as error:
+                self._pause((partition.topic, partition.index))
+                logger.warning("a replica is not on disk error=%r", error.sentence)
+
+    def _note_appetite(self, place: Place, size_bytes: int) -> None:
+        """Who gets all that it asks for is behind, and asks for more."""
+        appetite = self._appetites.get(place, _BYTES_MIN)
+        if 2 * size_bytes >= appetite:
+            self._appetites[place] = min(2 * appetite, _BYTES_MAX)
+        else:
+            self._appetites.pop(place, None)
+
+    def _pause(self, place: Place) -> None:
+        self._paused[place] = asyncio.get_running_loop().time() + _PAUSE_S
+        self._dirty.pop(place, None)
+
+    async def _take_one(self, partition: Partition, found: ReplicaFound) -> bool:
+        """Whether something was written."""
+        log = partition.log
+        if partition.damaged_from is not None:  # the leader has it as it was
+            await self._shorten(partition, partition.damaged_from, forced=True)
+            partition.damaged_from = None
+            return False
+        if isinstance(found.error, OffsetOutOfRange) and found.log_start > log.end:
+            await self._begin_at(partition, found.log_start)
+            return False
+        if found.error is not None:
+            self._pause((partition.topic, partition.index))
+            return False
+        if found.diverging is not None:
+            await self._cut(partition, *found.diverging)
+            return False
+        has_written = False
+        if found.records:
+            now = asyncio.get_running_loop().time()
+            self._throttle.took(partition.topic, partition.index, len(found.records), now)
+            has_written = await self._write(partition, memoryview(found.records))
+        partition.note_watermark(found.high_watermark)
+        if log.log_start < found.log_start <= log.high_watermark and not partition.rewriting.locked():
+            log.delete_before(found.log_start)
+            partition.commit.request_checkpoint()
+        return has_written
+
+    async def _write(self, partition: Partition, data: memoryview) -> bool:
+        at, log = 0, partition.log
+        now_ms = self._clock.now_ms()
+        has_written = False
+        while len(data) - at >= HEADER_BYTES:
+            header = read_header(data, at)
+            if len(data) - at < header.size:
+                break
+            batch = data[at : at + header.size]
+            at += header.size
+            if header.end_offset <= log.end:  # the first batch may begin before what was asked for
+                continue
+            if header.base_offset < log.end:  # the leader has compacted, or begins in the middle of a batch
+                await self._shorten(partition, header.base_offset, forced=True)
+            if not crc_matches(batch, 0, header) or header.base_offset != log.end:
+                raise StorageError(
+                    f"the leader of {partition.topic}-{partition.index} sent a batch at offset {header.base_offset} that is "
+                    f"damaged or does not follow {log.end}"
+                )
+            if header.leader_epoch != log.epochs.current or log.durable_epoch != header.leader_epoch:
+                log.adopt_epoch(header.leader_epoch, log.end)
+                await partition.commit.checkpoint()
+            partition.replicate(batch, header, now_ms=now_ms)
+            has_written = True
+        return has_written
+
+    async def _cut(self, partition: Partition, epoch: int, end: int) -> None:
+        """To where both logs are the same for sure; the next fetch says whether that was far enough. What is committed is
+        never cut, unless all of it is from before an election that may have lost some of it."""
+        log = partition.log
+        is_lost = self._unclean_epoch_of(partition.topic, partition.index) > log.epochs.current
+        offset = log.epochs.common_end(epoch, end, log.end)
+        logger.info(
+            "a replica is cut topic=%s partition=%d from=%d to=%d epoch=%d",
+            *(partition.topic, partition.index, log.end, offset, epoch),
+        )
+        await self._shorten(partition, offset, forced=is_lost)
+
+    async def _shorten(self, partition: Partition, offset: int, *, forced: bool) -> None:
+        log = partition.log
+        async with partition.rewriting, partition.indexing:
+            await partition.commit.idle()
+            try:
+                await self._threads.run(
+                    lambda: cut_back(log, self._disk, partition.owner, offset, forced=forced)
+                )
+            except OSError as error:
+                raise StorageError(f"cutting {log.folder} failed: {error}") from error
+
+    async def _begin_at(self, partition: Partition, offset: int) -> None:
+        """Everything that it has is gone from its leader."""
+        log = partition.log
+        logger.info(
+            "a replica begins anew topic=%s partition=%d end=%d at=%d",
+            *(partition.topic, partition.index, log.end, offset),
+        )
+        async with partition.rewriting, partition.indexing:
+            await partition.commit.idle()
+            try:
+                await self._threads.run(lambda: reset_log(log, self._disk, partition.owner, offset))
+            except OSError as error:
+                raise StorageError(f"emptying {log.folder} failed: {error}") from error
+
+
+def _want(partition: Partition, bytes_max: int) -> ReplicaWant:
+    log = partition.log
+    offset = log.durable_end
+    last = log.epochs.at(offset - 1) if offset > log.log_start else None
+    return ReplicaWant(
+        partition.topic,
+        partition.index,
+        offset,
+        _NO_EPOCH if last is None else last,
+        partition.leader_epoch,
+        log.log_start,
+        bytes_max,
+        log.high_watermark,
+    )

@@ -1,0 +1,186 @@
+"""What this node does for each partition that it holds: lead it, or follow whoever does. The controller says which."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+
+from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
+from goqueue.log.disk import Disk
+from goqueue.model.errors import GoQueueError
+from goqueue.node.clock import Clock
+from goqueue.node.cluster.ports import PeerLinks
+from goqueue.node.commit import Spawn
+from goqueue.node.config import ClusterConfig
+from goqueue.node.monotonic import monotonic_ms
+from goqueue.node.partition import Partition
+from goqueue.node.replication.following import Follower, NameOf, UncleanEpochOf
+from goqueue.node.replication.in_sync import InSyncKeeper, Propose
+from goqueue.node.replication.leadership import Leadership
+from goqueue.node.replication.serving import ReplicaServer
+from goqueue.node.replication.throttle import LimitOf, MoveThrottle
+from goqueue.node.threads import Threads
+from goqueue.node.topic_table import TopicTable
+
+logger = logging.getLogger(__name__)
+Place = tuple[str, int]
+LeadershipWatcher = Callable[[str, int, bool], None]  # topic, partition, whether this node leads it now
+
+
+class Replication:
+    def __init__(
+        self,
+        config: ClusterConfig,
+        table: TopicTable,
+        links: PeerLinks,
+        disk: Disk,
+        threads: Threads,
+        clock: Clock,
+        spawn: Spawn,
+        *,
+        name_of: NameOf,
+        propose: Propose,
+        limit_of: LimitOf,
+        unclean_epoch_of: UncleanEpochOf,
+    ) -> None:
+        self._config = config
+        self._links = links
+        self._disk = disk
+        self._threads = threads
+        self._clock = clock
+        self._spawn = spawn
+        self._name_of = name_of
+        self._throttle = MoveThrottle(limit_of)
+        self._unclean_epoch_of = unclean_epoch_of
+        self.number = NO_LEADER  # of this node; known once it has joined
+        self._leaderships: dict[Place, Leadership] = {}
+        self._followers: dict[int, Follower] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._watchers: list[LeadershipWatcher] = []
+        self.server = ReplicaServer(table, when_joinable=lambda _: self._keeper.wake())
+        self._keeper = InSyncKeeper(
+            self._leaderships, self.server.heard_ms, propose, lag_ms_max=config.replica_lag_ms_max
+        )
+
+    def work(self) -> Coroutine[None, None, None]:
+        """What has to run all the time."""
+        return self._keeper.run()
+
+    def when_leading(self, watcher: LeadershipWatcher) -> None:
+        """It is called with every partition of a topic (no companions) that this node begins or ceases to lead; it may
+        not wait."""
+        self._watchers.append(watcher)
+
+    def leads(self, topic: str, index: int) -> bool:
+        return (topic, index) in self._leaderships
+
+    def led(self) -> list[Place]:
+        return list(self._leaderships)
+
+    def leadership(self, topic: str, index: int) -> Leadership | None:
+        return self._leaderships.get((topic, index))
+
+    async def assign(
+        self, place: Place, partitions: Sequence[Partition], state: PartitionState, *, min_in_sync: int
+    ) -> None:
+        """The partition and its companions, as the catalogue has them now. May be repeated."""
+        known = self._leaderships.get(place)
+        if state.leader == self.number:
+            if known is not None and known.epoch == state.leader_epoch:
+                known.expect(partitions)
+                known.update(state, min_in_sync=min_in_sync)
+                for partition in partitions:
+                    if partition.leadership is not known:
+                        await self._take_over(partition, known)
+                return
+            await self._begin(place, partitions, state, min_in_sync)
+            return
+        leader = None if state.leader == NO_LEADER else state.leader
+        for partition in partitions:
+            if partition.leadership is not None or (partition.leader, partition.leader_epoch) != (
+                leader,
+                state.leader_epoch,
+            ):
+                await self._leave(partition)
+                partition.follow(leader, state.leader_epoch)
+                if leader is not None:
+                    self._follower(leader).put(partition)
+            elif leader is not None:
+                self._follower(leader).look_again(partition)
+        if self._leaderships.pop(place, None) is not None:
+            self._tell(place, is_leading=False)
+
+    async def drop(self, place: Place, partitions: Sequence[Partition]) -> None:
+        """This node holds it no longer."""
+        was_leading = self._leaderships.pop(place, None) is not None
+        for partition in partitions:
+            await self._leave(partition)
+            partition.follow(None, partition.leader_epoch)
+        await asyncio.sleep(0)  # whoever waits here is told that another leads, before it is as if deleted
+        if was_leading:
+            self._tell(place, is_leading=False)
+
+    async def _begin(
+        self, place: Place, partitions: Sequence[Partition], state: PartitionState, min_in_sync: int
+    ) -> None:
+        was_leading = self._leaderships.pop(place, None) is not None
+        if was_leading:
+            self._tell(place, is_leading=False)
+        leadership = Leadership(
+            self.number,
+            state,
+            min_in_sync=min_in_sync,
+            now_ms=monotonic_ms(),
+            when_changed=self.server.changed,
+        )
+        leadership.expect(partitions)
+        self._leaderships[place] = leadership
+        for partition in partitions:
+            await self._take_over(partition, leadership)
+        logger.info("leading topic=%s partition=%d epoch=%d", *place, state.leader_epoch)
+        self._tell(place, is_leading=True)
+
+    async def _take_over(self, partition: Partition, leadership: Leadership) -> None:
+        await self._leave(partition)
+        partition.take_over(leadership)
+        try:
+            await partition.lead()
+        except GoQueueError as error:  # the disk: whoever writes next tries again
+            logger.error(
+                "a partition cannot be led topic=%s partition=%d error=%r",
+                *(partition.topic, partition.index, error.sentence),
+            )
+
+    async def _leave(self, partition: Partition) -> None:
+        follower = self._followers.get(partition.leader) if partition.leader is not None else None
+        if follower is not None:
+            await follower.remove(partition)
+
+    async def stop(self) -> None:
+        """Nothing more is taken from other nodes."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _follower(self, leader: int) -> Follower:
+        follower = self._followers.get(leader)
+        if follower is None:
+            follower = self._followers[leader] = Follower(
+                leader,
+                self._name_of,
+                self._links,
+                self._disk,
+                self._threads,
+                self._clock,
+                self._throttle,
+                unclean_epoch_of=self._unclean_epoch_of,
+                wait_ms=self._config.replica_wait_ms,
+                bytes_max=self._config.replica_bytes_max,
+            )
+            self._tasks.append(self._spawn(follower.run()))
+        return follower
+
+    def _tell(self, place: Place, *, is_leading: bool) -> None:
+        for watcher in self._watchers:
+            watcher(*place, is_leading)

@@ -1,0 +1,191 @@
+"""The leader's side of replication: followers ask for what comes after what they have, and by asking say what they have.
+
+A follower's requests over one connection are rounds of one session. What it wants of a partition is remembered until it wants
+something else, so a round costs what has changed and not what there is: thousands of quiet partitions cost nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from goqueue.model.cluster_errors import NotLeader
+from goqueue.model.errors import FetchSessionNotFound, GoQueueError, OffsetOutOfRange
+from goqueue.node.cluster.ports import ReplicaFound, ReplicaRound, ReplicaWant
+from goqueue.node.fetch import check_leader_epoch
+from goqueue.node.monotonic import monotonic_ms
+from goqueue.node.partition import Partition
+from goqueue.node.replication.leadership import Leadership
+from goqueue.node.topic_table import TopicTable
+
+Place = tuple[str, int]
+
+
+class _Session:
+    """What one follower has asked for over one connection, and what there is to tell it."""
+
+    def __init__(self, follower: int, stream: object) -> None:
+        self.follower = follower
+        self.stream = stream
+        self.round = -1
+        self.wants: dict[Place, ReplicaWant] = {}
+        self.due: dict[Place, None] = {}  # to be looked at
+        self.sent: dict[Place, None] = {}  # it has got records: it says what became of them
+        self.watermarks: dict[Place, None] = {}  # news that nobody has to hurry for
+        self.waiting: asyncio.Future[None] | None = None
+
+    def take(self, round: ReplicaRound) -> None:
+        if round.number == 0:
+            self.wants, self.due, self.sent, self.watermarks = {}, {}, {}, {}
+        elif round.number != self.round + 1:
+            raise FetchSessionNotFound(f"round {round.number} does not follow round {self.round}")
+        self.round = round.number
+        for want in round.wants:
+            place = want.topic, want.partition
+            self.wants[place] = want
+            self.due[place] = None
+            self.sent.pop(place, None)
+        for place in round.forgotten:
+            for known in (self.wants, self.due, self.sent, self.watermarks):
+                known.pop(place, None)
+        self.wake()  # a request that waits has had its time
+
+    def note(self, place: Place, *, has_more: bool) -> None:
+        if place not in self.wants or place in self.sent:
+            return
+        if has_more:
+            self.due[place] = None
+            self.wake()
+        else:
+            self.watermarks[place] = None
+
+    def wake(self) -> None:
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(None)
+
+
+class ReplicaServer:
+    def __init__(self, table: TopicTable, when_joinable: Callable[[Partition], None]) -> None:
+        """`when_joinable`: a follower has caught up that is not in sync."""
+        self._table = table
+        self._when_joinable = when_joinable
+        self._sessions: dict[int, list[_Session]] = {}
+        self.heard_ms: dict[int, int] = {}  # when each follower asked last
+
+    def changed(self, partition: Partition, followers: tuple[int, ...], has_more: bool) -> None:
+        """There is more to fetch, or more is committed."""
+        place = partition.topic, partition.index
+        for number in followers:
+            for session in self._sessions.get(number, ()):
+                session.note(place, has_more=has_more)
+
+    async def fetch(
+        self, follower: int, round: ReplicaRound, *, wait_ms: int, bytes_max: int, stream: object
+    ) -> list[ReplicaFound]:
+        """What there is to say: at once if there is something, else when there is, or the time is up, or the next round of the
+        same stream has come."""
+        self.heard_ms[follower] = monotonic_ms()
+        session = self._session(follower, round, stream)
+        session.take(round)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_ms / 1_000
+        while True:
+            found = await self._look(session, round.number, bytes_max)
+            if found or session.round != round.number or loop.time() >= deadline:
+                return found + await self._tell_watermarks(session, round.number)
+            await self._until_told(session, deadline)
+
+    def end(self, follower: int, stream: object) -> None:
+        """The connection is gone."""
+        sessions = self._sessions.get(follower, [])
+        self._sessions[follower] = [one for one in sessions if one.stream is not stream]
+
+    def _session(self, follower: int, round: ReplicaRound, stream: object) -> _Session:
+        for session in self._sessions.get(follower, ()):
+            if session.stream is stream:
+                return session
+        if round.number:
+            raise FetchSessionNotFound("this connection has no session yet; begin one")
+        session = _Session(follower, stream)
+        self._sessions.setdefault(follower, []).append(session)
+        return session
+
+    async def _look(self, session: _Session, number: int, bytes_max: int) -> list[ReplicaFound]:
+        """At whatever may have something; what there is no room for stays to be looked at."""
+        found: list[ReplicaFound] = []
+        left = bytes_max
+        while session.due and left > 0 and session.round == number:
+            place = next(iter(session.due))
+            del session.due[place]
+            want = session.wants[place]
+            one = await self._serve(session.follower, want, left)
+            if session.wants.get(place) is not want:
+                continue  # it wants something else by now
+            if one.records or one.error is not None or one.diverging is not None:
+                session.sent[place] = None
+                session.watermarks.pop(place, None)
+                left -= len(one.records)
+                found.append(one)
+            elif one.high_watermark > want.high_watermark:
+                session.watermarks[place] = None
+        return found
+
+    async def _tell_watermarks(self, session: _Session, number: int) -> list[ReplicaFound]:
+        if session.round != number:  # the next round tells
+            return []
+        places, session.watermarks = session.watermarks, {}
+        wants = [session.wants[place] for place in places if place in session.wants]
+        return [await self._serve(session.follower, want, 0) for want in wants]
+
+    async def _until_told(self, session: _Session, deadline: float) -> None:
+        if session.due:
+            return
+        waiting = session.waiting = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await waiting
+        except TimeoutError:
+            pass
+        finally:
+            if session.waiting is waiting:
+                session.waiting = None
+
+    async def _serve(self, follower: int, want: ReplicaWant, left: int) -> ReplicaFound:
+        found = ReplicaFound(want.topic, want.partition)
+        try:
+            await self._fill(found, follower, want, left)
+        except GoQueueError as error:
+            found.error = error
+        return found
+
+    async def _fill(self, found: ReplicaFound, follower: int, want: ReplicaWant, left: int) -> None:
+        partition = self._table.any_partition(want.topic, want.partition)
+        leadership = self._leadership(partition, follower)
+        check_leader_epoch(partition, want.leader_epoch)
+        if not partition.is_led:
+            await partition.lead()
+        log = partition.log
+        found.log_start = log.log_start
+        found.high_watermark = log.high_watermark
+        if want.offset < log.log_start:
+            raise OffsetOutOfRange(want.offset, earliest=log.log_start, latest=log.end)
+        found.diverging = log.epochs.diverging(want.last_epoch, want.offset, log.end)
+        if found.diverging is not None:
+            return
+        leadership.fetched(follower, partition, want.offset, monotonic_ms())
+        if leadership.replicas.may_join(follower):
+            self._when_joinable(partition)
+        found.high_watermark = log.high_watermark
+        if want.offset < log.end and left > 0:
+            part = await partition.read(
+                want.offset, end=log.end, bytes_max=min(want.bytes_max, left), is_own=True
+            )
+            found.records = b"".join([batch.data for batch in part.batches])
+
+    def _leadership(self, partition: Partition, follower: int) -> Leadership:
+        leadership = partition.leadership
+        if not isinstance(leadership, Leadership):
+            raise NotLeader(partition.topic, partition.index, partition.leader)
+        if follower not in leadership.replicas.state.replicas:
+            raise NotLeader(partition.topic, partition.index)
+        return leadership

@@ -1,0 +1,176 @@
+"""All other nodes, each by its name: what `goqueue.node.cluster.ports.PeerLinks` promises, over the wire.
+
+To each node there are, once they are needed: one HTTP connection for Raft messages, up to two that are kept for control requests, one
+for each request of a client that is carried over, one connection of Kafka frames for fetches and one for everything else, so that nothing waits
+behind a fetch that waits for data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from goqueue.core.catalog import Command
+from goqueue.core.raft.messages import Message
+from goqueue.node.cluster.exchange import (
+    BEAT_ANSWERS,
+    COMMAND,
+    COPYING,
+    COPYINGS,
+    DONES,
+    ENCODER,
+    HEARTBEAT,
+    JOIN,
+    LEAVE,
+    Leave,
+)
+from goqueue.node.cluster.ports import (
+    Answer,
+    Beat,
+    BeatAnswer,
+    Copying,
+    Done,
+    Join,
+    ReplicaFound,
+    ReplicaRound,
+)
+from goqueue.peer.asking import Asking
+from goqueue.peer.calls import Calls
+from goqueue.peer.dialling import Credentials, Dialler, LinkTimes, Patience
+from goqueue.peer.fetching import API, VERSION, fetch_found, fetch_request
+from goqueue.peer.forwarding import Forwards
+from goqueue.peer.other_nodes import PeerNodes
+from goqueue.peer.remote_appends import RemoteAppends
+from goqueue.peer.remote_ledgers import RemoteLedgers
+from goqueue.peer.remote_transactions import RemoteTransactions
+from goqueue.peer.requests import Requests, decoded
+from goqueue.peer.sender import Sender
+
+_KEPT_COUNT_MAX = 2  # free connections for control requests
+
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    messages: Requests
+    sender: Sender
+    control: Requests
+    fetches: Calls
+    calls: Calls
+    forwards: Forwards
+
+
+class PeerLinks:
+    """`number` is this node's own, under which it fetches; -1 until it has one. `chance` gives [0, 1), for the pauses between
+    attempts to connect."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        number: Callable[[], int],
+        address_of: Callable[[str], tuple[str, int] | None],
+        chance: Callable[[], float],
+        times: LinkTimes | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._times = times or LinkTimes()
+        self._number = number
+        self._chance = chance
+        self._dialler = Dialler(credentials, address_of, self._times, context=context)
+        self._patience = Patience()
+        self._peers: dict[str, _Peer] = {}
+        self._is_closed = False
+        self.nodes = PeerNodes(self)
+        self.transactions = RemoteTransactions(self.call)
+        asking = Asking(self.call)
+        self.appends = RemoteAppends(asking)
+        self.ledgers = RemoteLedgers(asking)
+
+    def send(self, message: Message) -> None:
+        if not self._is_closed:
+            self._peer(message.target).sender.put(message)
+
+    async def join(self, target: str, join: Join) -> Done:
+        return await self._ask_done(target, JOIN, ENCODER.encode(join))
+
+    async def beat(self, target: str, beat: Beat) -> BeatAnswer:
+        data = await self._peer(target).control.ask(
+            HEARTBEAT, ENCODER.encode(beat), timeout_s=self._times.beat_ms / 1_000
+        )
+        return decoded(BEAT_ANSWERS, data, target)
+
+    async def leave(self, target: str, name: str) -> Done:
+        return await self._ask_done(target, LEAVE, ENCODER.encode(Leave(name)))
+
+    async def execute(self, target: str, command: Command) -> Done:
+        return await self._ask_done(target, COMMAND, ENCODER.encode(command))
+
+    async def copying(self, target: str) -> list[Copying]:
+        control, timeout_s = self._peer(target).control, self._times.ask_ms / 1_000
+        return decoded(COPYINGS, await control.ask(COPYING, b"", timeout_s=timeout_s, method="GET"), target)
+
+    async def fetch(
+        self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int
+    ) -> list[ReplicaFound]:
+        request = fetch_request(round, replica=self._number(), wait_ms=wait_ms, bytes_max=bytes_max)
+        timeout_s = (wait_ms + self._times.fetch_slack_ms) / 1_000
+        answer = await self._peer(target).fetches.call(API, VERSION, request, timeout_s=timeout_s)
+        return fetch_found(answer, target)
+
+    async def call(self, target: str, api: str, version: int, request: Any) -> Any:
+        timeout_s = self._times.call_ms / 1_000
+        return await self._peer(target).calls.call(api, version, request, timeout_s=timeout_s)
+
+    async def forward(
+        self,
+        target: str,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        timeout_s: float,
+    ) -> Answer:
+        return await self._peer(target).forwards.ask(method, path, headers, body, timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        """Whatever waits for an answer is told that there will be none."""
+        self._is_closed = True
+        self._patience.end()
+        peers = list(self._peers.values())
+        await asyncio.gather(*(peer.sender.close() for peer in peers))
+        await asyncio.gather(*(calls.close() for peer in peers for calls in (peer.fetches, peer.calls)))
+        for peer in peers:
+            peer.messages.close()
+            peer.control.close()
+            peer.forwards.close()
+
+    async def _ask_done(self, target: str, path: str, body: bytes) -> Done:
+        data = await self._peer(target).control.ask(path, body, timeout_s=self._times.ask_ms / 1_000)
+        return decoded(DONES, data, target)
+
+    def _peer(self, target: str) -> _Peer:
+        peer = self._peers.get(target)
+        if peer is None:
+            messages = self._requests(target, kept_count_max=1)
+            peer = self._peers[target] = _Peer(
+                messages=messages,
+                sender=Sender(target, messages, timeout_s=self._times.message_ms / 1_000),
+                control=self._requests(target, kept_count_max=_KEPT_COUNT_MAX),
+                fetches=self._calls(target),
+                calls=self._calls(target),
+                forwards=Forwards(self._dialler, target, self._patience),
+            )
+        return peer
+
+    def _requests(self, target: str, *, kept_count_max: int) -> Requests:
+        return Requests(
+            self._dialler, target, self._patience, kept_count_max=kept_count_max, chance=self._chance
+        )
+
+    def _calls(self, target: str) -> Calls:
+        connect_s = self._times.connect_ms / 1_000
+        return Calls(self._dialler, target, self._patience, connect_s=connect_s, chance=self._chance)

@@ -1,0 +1,133 @@
+"""Signed HTTP requests to one node. Connections that are free are kept for the next request, a few of them and not for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from goqueue.model.cluster_errors import PeerUnreachable, Unauthenticated
+from goqueue.model.errors import GoQueueError
+from goqueue.node.cluster.exchange import ANSWER_HEADER, ERRORS, SIGNATURE_HEADER, ErrorBody
+from goqueue.peer.backoff import DELAY_S_MAX, Backoff
+from goqueue.peer.dialling import Dialler, Patience
+from goqueue.peer.http import HttpAnswer, HttpLink
+from goqueue.peer.refusals import error_told
+
+T = TypeVar("T")
+
+IDLE_S_MAX = 20.0  # less than the other side keeps a connection, which may not close it under a request
+UNDER_WAY_COUNT_MAX = 64
+
+
+class Requests:
+    def __init__(
+        self,
+        dialler: Dialler,
+        target: str,
+        patience: Patience,
+        *,
+        kept_count_max: int,
+        chance: Callable[[], float],
+    ) -> None:
+        self._dialler = dialler
+        self._target = target
+        self._patience = patience
+        self._kept_count_max = kept_count_max
+        self._backoff = Backoff(chance)
+        self._kept: deque[tuple[float, HttpLink]] = deque()  # and since when
+        self._turn = asyncio.Semaphore(UNDER_WAY_COUNT_MAX)
+
+    async def ask(self, path: str, body: bytes, *, timeout_s: float, method: str = "POST") -> bytes:
+        """The answer's body, or the error that it tells of. A pause because the node could not be reached before comes on top of
+        the time: a short one would otherwise be over before anything is tried."""
+        if not self._kept:
+            async with self._patience.within(2 * DELAY_S_MAX, self._target):
+                await self._backoff.wait()
+        async with self._patience.within(timeout_s, self._target), self._turn:
+            header, answer = await self._exchange(method, path, body)
+        self._check(header, answer)
+        return answer.body
+
+    def close(self) -> None:
+        while self._kept:
+            self._kept.popleft()[1].abort()
+        self._kept_count_max = 0
+
+    async def _exchange(self, method: str, path: str, body: bytes) -> tuple[str, HttpAnswer]:
+        is_answered = False
+        try:
+            link = self._free() or await self._dialler.http(self._target)
+            try:
+                header = self._dialler.credentials.sign(method, path, body, self._target)
+                answer = await link.ask(
+                    method, path, body, {SIGNATURE_HEADER: header, "content-type": "application/json"}
+                )
+            except BaseException:
+                link.abort()
+                raise
+            is_answered = True
+        finally:
+            if is_answered:
+                self._backoff.succeeded()
+            else:
+                self._backoff.failed()
+        self._keep(link)
+        return header, answer
+
+    def _free(self) -> HttpLink | None:
+        """The one used last; those that were not used for long are given up."""
+        oldest_s = asyncio.get_running_loop().time() - IDLE_S_MAX
+        while self._kept and (self._kept[0][0] < oldest_s or not self._kept[0][1].is_usable):
+            self._kept.popleft()[1].abort()
+        while self._kept:
+            link = self._kept.pop()[1]
+            if link.is_usable:
+                return link
+            link.abort()
+        return None
+
+    def _keep(self, link: HttpLink) -> None:
+        if link.is_usable and len(self._kept) < self._kept_count_max:
+            self._kept.append((asyncio.get_running_loop().time(), link))
+        else:
+            link.abort()
+
+    def _check(self, header: str, answer: HttpAnswer) -> None:
+        """What is not signed proves nothing: at most that there was no answer."""
+        signature = answer.headers.get(ANSWER_HEADER, "")
+        is_signed = self._dialler.credentials.secret.is_answer(header, answer.status, answer.body, signature)
+        if answer.status < 400:
+            if not is_signed:
+                raise Unauthenticated(
+                    f"the answer of node {self._target!r} is not signed with this cluster's secret",
+                    node=self._target,
+                )
+            return
+        told = _read(answer)
+        sentence = f"node {self._target!r}: {told.error}"
+        if is_signed:
+            raise error_told(told.code, sentence, told.details)
+        if answer.status == 401:
+            raise Unauthenticated(sentence, node=self._target)
+        raise PeerUnreachable(sentence, node=self._target)
+
+
+def _read(answer: HttpAnswer) -> ErrorBody:
+    try:
+        return ERRORS.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ErrorBody(f"it answers with status {answer.status} and no reason")
+
+
+def decoded(decoder: msgspec.json.Decoder[T], data: bytes, target: str) -> T:
+    """A signed answer, so only its version may be another."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise GoQueueError(
+            f"the answer of node {target!r} is of another version: {error}", node=target
+        ) from None

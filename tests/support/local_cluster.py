@@ -1,0 +1,161 @@
+"""A cluster of real processes on this machine, with timings so short that a test can wait for a node to be given up.
+
+Ports stay a node's own over its restarts, and so does its folder. The end of the `with` block ends these processes and no
+others.
+
+As a program this is one of the nodes: its place in the cluster is the argument.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from msgspec import Struct
+from tests.support.broker import START_TIMEOUT_S, Lines, clean_environment
+from tests.support.ports import port_of_ours
+
+from goqueue.cli.config import Config
+from goqueue.cli.logs import start_logging
+from goqueue.cli.serve import run_until_signal
+from goqueue.model.settings import TopicSettings
+from goqueue.node.config import ClusterConfig, NodeConfig, Peer
+
+ROOT = Path(__file__).parents[2]
+SECRET = "what all nodes of a test know"
+
+
+class Seat(Struct, frozen=True):
+    """One node's place, with its ports."""
+
+    number: int
+    data_dir: str
+    http: int
+    kafka: int
+    cluster: Sequence[int]  # of all nodes, by number
+
+
+def config_of(seat: Seat) -> Config:
+    peers = tuple(
+        Peer(f"node-{number}", "127.0.0.1", port) for number, port in enumerate(seat.cluster, start=1)
+    )
+    fast = ClusterConfig(
+        peers=peers,
+        heartbeat_ms=200,
+        suspect_ms=500,
+        dead_ms=1_000,
+        lease_ms=1_500,
+        lease_renew_ms=300,
+        replica_lag_ms_max=2_000,
+        balance_ms=5_000,
+    )
+    return Config(
+        data_dir=seat.data_dir,
+        http=f"127.0.0.1:{seat.http}",
+        kafka=f"127.0.0.1:{seat.kafka}",
+        cluster_listen=f"127.0.0.1:{seat.cluster[seat.number - 1]}",
+        cluster_secret=SECRET,
+        node=NodeConfig(
+            node_id=f"node-{seat.number}",
+            cluster=fast,
+            topic_defaults=TopicSettings(min_insync_replicas=2),
+        ),
+    )
+
+
+class ClusterNode:
+    """A process; it may not be ready yet."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.kafka = f"127.0.0.1:{seat.kafka}"
+        self.url = f"http://127.0.0.1:{seat.http}"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.local_cluster", msgspec.json.encode(seat).decode()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean_environment(),
+            cwd=ROOT,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._stdout = Lines(self._process.stdout, f"stdout of node-{seat.number}")
+        self.stderr = Lines(self._process.stderr, f"stderr of node-{seat.number}")
+
+    def until_ready(self) -> None:
+        try:
+            self._stdout.wait_for("ready", timeout_s=START_TIMEOUT_S)
+        except AssertionError as error:
+            raise AssertionError(f"a node did not start: {error}\n{self.stderr.text()}") from None
+
+    def kill9(self) -> None:
+        """No error if it has ended already."""
+        self._process.kill()
+        self._process.wait()
+        self._stdout.join()
+        self.stderr.join()
+
+    def stop(self) -> int:
+        """Ask it to end and wait until it has; the exit code."""
+        self._process.terminate()
+        return self._process.wait(START_TIMEOUT_S)
+
+
+class LocalCluster:
+    """Nodes 1 to `size`. The constructor returns when all are ready."""
+
+    def __init__(self, folder: Path, size: int = 3) -> None:
+        cluster = [port_of_ours() for _ in range(size)]
+        self._seats = {
+            number: Seat(number, str(folder / f"node-{number}"), port_of_ours(), port_of_ours(), cluster)
+            for number in range(1, size + 1)
+        }
+        self.nodes: dict[int, ClusterNode] = {}
+        try:
+            self.nodes.update({number: ClusterNode(seat) for number, seat in self._seats.items()})
+            for node in self.nodes.values():
+                node.until_ready()
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def bootstrap(self) -> str:
+        """For Kafka clients: all nodes, also those that are down."""
+        return ",".join(f"127.0.0.1:{seat.kafka}" for seat in self._seats.values())
+
+    def kill9(self, number: int) -> None:
+        self.nodes[number].kill9()
+
+    def restart(self, number: int) -> None:
+        """After its end; back when it is ready."""
+        self.nodes[number] = ClusterNode(self._seats[number])
+        self.nodes[number].until_ready()
+
+    def end(self) -> None:
+        for node in self.nodes.values():
+            node.kill9()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+def _main() -> None:
+    seat = msgspec.json.decode(sys.argv[1], type=Seat)
+    start_logging("info")
+    run_until_signal(config_of(seat), on_ready=lambda listening: print("ready", listening, flush=True))
+
+
+if __name__ == "__main__":
+    _main()

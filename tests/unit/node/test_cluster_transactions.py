@@ -1,0 +1,315 @@
+"""Transactions whose parts are on several nodes: markers reach whoever leads, and who writes is checked by a coordinator
+elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.support.nodes import create, in_one_life
+
+from goqueue.core.catalog import Command, Event, ProducerIdsReserved, ReserveProducerIds
+from goqueue.core.txn.events import ProducerEpoch, TopicPartition
+from goqueue.core.txn.outcome import MarkerWork
+from goqueue.model.cluster_errors import CoordinatorFenced, NotCoordinator, NotLeader, PeerUnreachable
+from goqueue.model.errors import (
+    GoQueueError,
+    NotEnoughReplicas,
+    ProducerFenced,
+    TopicNotFound,
+    TransactionalProducerFenced,
+)
+from goqueue.node.changes import Changes
+from goqueue.node.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
+from goqueue.node.node import Node
+from goqueue.node.producers import BLOCK_COUNT, Producers
+from goqueue.node.transactions.coordinator import TxnCoordinator
+from goqueue.node.transactions.markers import Markers
+from goqueue.node.transactions.metrics import TxnMetrics
+from goqueue.node.transactions.remote import Marker
+from goqueue.node.transactions.verification import Verification
+
+ORDERS = TopicPartition("orders", 0)
+PRODUCER = ProducerEpoch(9, 3)
+WORK = MarkerWork("app", 1, PRODUCER, True, True, (ORDERS,), ())
+MARKER = Marker(PRODUCER, is_commit=True, is_epoch_bumped=True, coordinator_epoch=5)
+
+
+class PlayedPlaces:
+    """Who leads what: a name, None for this node, or an error. One list entry per question, the last one for all others."""
+
+    def __init__(self, *leaders: str | GoQueueError | None) -> None:
+        self._leaders = list(leaders)
+        self.own_epoch = 0
+
+    def leader(self, topic: str, index: int) -> str | None:
+        found = self._leaders.pop(0) if len(self._leaders) > 1 else self._leaders[0]
+        if isinstance(found, GoQueueError):
+            raise found
+        return found
+
+    def epoch(self, topic: str, index: int) -> int:
+        return self.own_epoch
+
+
+class PlayedRemote:
+    """Notes what it is asked and answers with errors, as long as there are any."""
+
+    def __init__(self, *errors: GoQueueError | None) -> None:
+        self.errors = list(errors)
+        self.asked: list[tuple[object, ...]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    async def write_marker(self, target: str, marker: Marker, part: TopicPartition) -> None:
+        await self._answer(target, marker, part)
+
+    async def add_partition(
+        self,
+        target: str,
+        transactional_id: str,
+        producer: ProducerEpoch,
+        part: TopicPartition,
+        *,
+        is_check: bool,
+    ) -> None:
+        await self._answer(target, transactional_id, producer, part, is_check)
+
+    async def add_group(
+        self, target: str, transactional_id: str, producer: ProducerEpoch, group_id: str
+    ) -> None:
+        await self._answer(target, transactional_id, producer, group_id)
+
+    async def _answer(self, *asked: object) -> None:
+        self.asked.append(asked)
+        self.meanwhile()
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+
+
+def markers_of(
+    node: Node,
+    places: PlayedPlaces,
+    remote: PlayedRemote,
+    was_deleted: Callable[[str], bool] = lambda topic: False,
+) -> Markers:
+    metrics = TxnMetrics(CollectorRegistry())
+    return Markers(
+        node._table,
+        node.groups,
+        node.clock,
+        metrics,
+        places,  # type: ignore[arg-type]  # played
+        remote,
+        was_deleted,
+    )
+
+
+def in_a_cluster(test: Callable[[Node], Awaitable[None]]) -> None:
+    async def life(node: Node) -> None:
+        await create(node)
+        await test(node)
+
+    in_one_life(life)
+
+
+# ---------------------------------------------------------------- markers
+
+
+def test_a_marker_goes_to_the_node_that_leads_with_the_epoch_of_its_coordinator() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote()
+        await markers_of(node, PlayedPlaces("node-2"), remote).write(WORK, 5)
+        assert remote.asked == [("node-2", MARKER, ORDERS)]
+
+    in_a_cluster(test)
+
+
+def test_a_marker_is_sent_again_until_whoever_leads_by_then_takes_it() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote(PeerUnreachable("gone"), NotLeader("orders", 0), TopicNotFound("orders"), None)
+        places = PlayedPlaces(NotLeader("orders", 0), "node-2", "node-2", "node-3")
+        await markers_of(node, places, remote).write(WORK, 5)
+        assert [target for target, *_ in remote.asked] == ["node-2", "node-2", "node-3", "node-3"]
+
+    in_a_cluster(test)
+
+
+def test_a_marker_for_a_topic_that_was_deleted_is_not_needed() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote()
+        places = PlayedPlaces(TopicNotFound("orders"))
+        await markers_of(node, places, remote, lambda topic: True).write(WORK, 5)
+        assert remote.asked == []
+
+    in_a_cluster(test)
+
+
+def test_a_topic_that_is_only_not_known_yet_gets_its_marker() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote()
+        places = PlayedPlaces(TopicNotFound("orders"), TopicNotFound("orders"), "node-2")
+        await markers_of(node, places, remote).write(WORK, 5)
+        assert remote.asked == [("node-2", MARKER, ORDERS)]
+
+    in_a_cluster(test)
+
+
+def test_a_coordinator_that_was_replaced_stops() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote(CoordinatorFenced("a newer one was here"))
+        with pytest.raises(CoordinatorFenced):
+            await markers_of(node, PlayedPlaces("node-2"), remote).write(WORK, 5)
+
+    in_a_cluster(test)
+
+
+def test_a_marker_of_an_older_coordinator_is_refused_where_it_is_written() -> None:
+    async def test(node: Node) -> None:
+        markers = markers_of(node, PlayedPlaces(None), PlayedRemote())
+        await markers.accept(MARKER, ORDERS)
+        older = Marker(PRODUCER, is_commit=False, is_epoch_bumped=True, coordinator_epoch=4)
+        with pytest.raises(CoordinatorFenced):
+            await markers.accept(older, ORDERS)
+
+    in_a_cluster(test)
+
+
+def test_a_group_elsewhere_is_told_by_its_partition() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote()
+        work = MarkerWork("app", 1, PRODUCER, True, True, (), ("workers",))
+        await markers_of(node, PlayedPlaces("node-2"), remote).write(work, 5)
+        part = TopicPartition(OFFSETS_TOPIC, coordinator_partition("workers", 50))
+        assert remote.asked == [("node-2", MARKER, part)]
+
+    in_a_cluster(test)
+
+
+# ---------------------------------------------------------------- verification
+
+
+def verification_of(node: Node, places: PlayedPlaces, remote: PlayedRemote) -> tuple[Verification, Markers]:
+    markers = markers_of(node, places, remote)
+    coordinator: TxnCoordinator = node.transactions._coordinator
+    return Verification(coordinator, places, remote, markers.pledges), markers  # type: ignore[arg-type]  # played
+
+
+@pytest.mark.parametrize("may_add", [True, False])
+def test_a_write_is_checked_by_the_coordinator_elsewhere(may_add: bool) -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote(NotCoordinator("moved"), None)
+        checked, _ = verification_of(node, PlayedPlaces("node-2", "node-3"), remote)
+        await checked.of_write("app", PRODUCER, ORDERS, may_add=may_add)
+        assert remote.asked == [
+            (target, "app", PRODUCER, ORDERS, not may_add) for target in ("node-2", "node-3")
+        ]
+
+    in_a_cluster(test)
+
+
+def test_a_check_during_which_a_marker_came_is_made_again() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote(None, ProducerFenced("it has ended"))
+        checked, markers = verification_of(node, PlayedPlaces("node-2"), remote)
+        remote.meanwhile = lambda: markers.pledges.marked(ORDERS, PRODUCER.producer_id)
+        with pytest.raises(ProducerFenced):
+            await checked.of_write("app", PRODUCER, ORDERS, may_add=True)
+        assert len(remote.asked) == 2
+
+    in_a_cluster(test)
+
+
+def test_a_check_during_which_another_node_led_is_made_again() -> None:
+    async def test(node: Node) -> None:
+        places, remote = PlayedPlaces("node-2"), PlayedRemote()
+
+        def lead_anew() -> None:
+            places.own_epoch = 1
+
+        remote.meanwhile = lead_anew
+        checked, _ = verification_of(node, places, remote)
+        await checked.of_write("app", PRODUCER, ORDERS, may_add=True)
+        assert len(remote.asked) == 2
+
+    in_a_cluster(test)
+
+
+def test_who_writes_is_told_of_a_fence_as_any_producer_is() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote(TransactionalProducerFenced("another has the id"))
+        checked, _ = verification_of(node, PlayedPlaces("node-2"), remote)
+        with pytest.raises(ProducerFenced):
+            await checked.of_write("app", PRODUCER, ORDERS, may_add=True)
+
+    in_a_cluster(test)
+
+
+def test_a_coordinator_that_is_not_found_in_time_makes_the_writer_try_again() -> None:
+    async def test(node: Node) -> None:
+        places = PlayedPlaces(NotLeader(TRANSACTIONS_TOPIC, 0))
+        checked, _ = verification_of(node, places, PlayedRemote())
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(NotEnoughReplicas):
+            await checked.of_write("app", PRODUCER, ORDERS, may_add=True)
+        assert 5 <= asyncio.get_running_loop().time() - began < 6
+        with pytest.raises(NotLeader):
+            await checked.of_offsets("app", PRODUCER, "workers", may_add=True)
+
+    in_a_cluster(test)
+
+
+def test_offsets_are_checked_by_the_partition_of_their_group_and_added_by_its_name() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote()
+        checked, _ = verification_of(node, PlayedPlaces("node-2"), remote)
+        await checked.of_offsets("app", PRODUCER, "workers", may_add=False)
+        await checked.of_offsets("app", PRODUCER, "workers", may_add=True)
+        part = TopicPartition(OFFSETS_TOPIC, coordinator_partition("workers", 50))
+        assert remote.asked == [
+            ("node-2", "app", PRODUCER, part, True),
+            ("node-2", "app", PRODUCER, "workers"),
+        ]
+
+    in_a_cluster(test)
+
+
+def test_a_check_by_the_partition_of_a_group_finds_the_group() -> None:
+    async def test(node: Node) -> None:
+        who = await node.transactions.init_producer("app", 60_000)
+        await node.transactions.add_offsets("app", *who, "workers")
+        home = TopicPartition(OFFSETS_TOPIC, coordinator_partition("workers", 50))
+        other = TopicPartition(OFFSETS_TOPIC, (home.partition + 1) % 50)
+        assert list(await node.transactions.verify("app", *who, [home, other])) == [other]
+
+    in_a_cluster(test)
+
+
+# ---------------------------------------------------------------- producer ids
+
+
+class PlayedMetadata:
+    def __init__(self) -> None:
+        self.next_id = 40
+        self.counts: list[int] = []
+
+    async def execute(self, command: Command) -> list[Event]:
+        assert isinstance(command, ReserveProducerIds)
+        self.counts.append(command.count)
+        start, self.next_id = self.next_id, self.next_id + command.count
+        await asyncio.sleep(0.01)
+        return [ProducerIdsReserved(start, command.count)]
+
+
+def test_producer_ids_of_a_cluster_are_handed_out_by_the_block_and_never_twice() -> None:
+    async def test(node: Node) -> None:
+        metadata = PlayedMetadata()
+        changes = Changes(node._spawn, timeout_ms=10_000)
+        producers = Producers(metadata, node._guard, changes, is_solo=False)  # type: ignore[arg-type]  # played
+        given = await asyncio.gather(*(producers.init() for _ in range(BLOCK_COUNT + 5)))
+        assert sorted(id for id, _ in given) == list(range(40, 40 + BLOCK_COUNT + 5))
+        assert metadata.counts == [BLOCK_COUNT, BLOCK_COUNT]
+
+    in_a_cluster(test)
