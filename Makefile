@@ -5,6 +5,7 @@ SEEDS ?= 1000
 CYCLES ?= 100
 SECONDS ?= 600
 KILLS ?= 20
+MINUTES ?= 10
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,6 +28,10 @@ help: ## List these targets
 .PHONY: run
 run: $(RUN_READY) $(PACKAGE_READY) ## Start a broker on the default ports with its data in ./data
 	@exec $(BIN)/goqueue serve --hints
+
+.PHONY: cluster
+cluster: $(RUN_READY) $(PACKAGE_READY) ## Start a cluster of three nodes on this machine with its data in ./data/cluster
+	@exec $(BIN)/goqueue serve --nodes 3 --data-dir data/cluster --hints
 
 .PHONY: test
 test: $(DEV_READY) $(PACKAGE_READY) ## Run every test
@@ -53,12 +58,17 @@ soak: $(DEV_READY) $(PACKAGE_READY) ## Change a group and kill workers and broke
 kill: $(DEV_READY) $(PACKAGE_READY) ## Kill a real broker under load with kill -9, CYCLES=100 times
 	GOQUEUE_KILL_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/integration/test_kill9.py -s --timeout 3600
 
+.PHONY: chaos
+chaos: $(DEV_READY) $(PACKAGE_READY) ## Break a real cluster under load in every way for MINUTES=10, and check what its clients saw
+	$(BIN)/python -m tests.chaos --seconds $$(( 60 * $(MINUTES) ))
+
 .PHONY: pipeline-soak
 pipeline-soak: $(DEV_READY) $(PACKAGE_READY) ## Kill broker, driver and executors under a Spark pipeline, KILLS=20 times
 	GOQUEUE_PIPELINE_KILLS=$(KILLS) GOQUEUE_PIPELINE_SOAK=1 $(BIN)/python -m pytest -s --timeout 7200 \
 		tests/pipeline/test_standalone_cluster.py tests/pipeline/test_interop_connector.py \
 		tests/pipeline/test_faults_executors.py tests/pipeline/test_kills_exactly_once.py \
-		tests/pipeline/test_declarative_sdp.py
+		tests/pipeline/test_declarative_sdp.py tests/pipeline/test_declarative_cli.py \
+		tests/pipeline/test_spark_connect_work.py tests/pipeline/test_job_redrive.py
 
 .PHONY: variants
 variants: $(DEV_READY) $(PACKAGE_READY) ## Break a copy of the queue in one way after another, and see its tests fail

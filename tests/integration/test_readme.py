@@ -72,4 +72,6 @@ def test_command_lines_work(broker: Broker, tmp_path: Path) -> None:
     assert broker.stop() == 0
     checked = subprocess.run(command_line("check", str(broker.data_dir)), capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
-    assert re.search(r"records +1001\n", checked.stdout)  # ours, and the event that created the topic
+    assert re.search(
+        r"records +1002\n", checked.stdout
+    )  # ours, and two of the quorum: it began, and created the topic

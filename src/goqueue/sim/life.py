@@ -22,6 +22,7 @@ class Life:
     def __init__(self, host: str) -> None:
         self.host = host
         self.is_alive = True
+        self.is_paused = False  # `SimLoop.pause`: its code stands still while time goes on
         self.tasks: dict[asyncio.Task[Any], None] = {}  # of any result type
         self.sockets: dict[Socket, None] = {}
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import heapq
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from functools import partial
@@ -56,6 +57,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._tasks: dict[asyncio.Task[Any], None] = {}  # of any result type
         self._failed: list[asyncio.Task[Any]] = []
         self._reported: list[Unhandled] = []
+        self._paused: dict[Life, list[asyncio.Handle]] = {}  # what each of them would have done meanwhile
         self._selector = self  # BaseEventLoop asks this for events: see `select`
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._report)
@@ -85,6 +87,49 @@ class SimLoop(asyncio.BaseEventLoop):
         for handle in self._scheduled:  # type: ignore[attr-defined]  # private to asyncio, but stable
             if handle._context.get(current_life) is life:
                 handle.cancel()
+
+    def pause(self, life: Life) -> None:
+        """From the next turn of the loop on nothing runs that belongs to this life; time goes on without it."""
+        if life.is_alive and not life.is_paused:
+            life.is_paused = True
+            self._paused[life] = []
+
+    def resume(self, life: Life) -> None:
+        """Everything that was due meanwhile happens now, in the order in which it became due."""
+        if not life.is_paused:
+            return
+        life.is_paused = False
+        for handle in self._paused.pop(life):
+            if handle.cancelled():
+                continue
+            if isinstance(handle, asyncio.TimerHandle):
+                handle._scheduled = True  # type: ignore[attr-defined]  # private to asyncio, but stable
+                heapq.heappush(self._scheduled, handle)  # type: ignore[attr-defined]  # as above
+            else:
+                self._ready.append(handle)  # type: ignore[attr-defined]  # as above
+
+    def _run_once(self) -> None:
+        if self._paused:
+            self._set_aside()
+        super()._run_once()  # type: ignore[misc]  # private to asyncio, but stable
+
+    def _set_aside(self) -> None:
+        """Whatever paused lives would do in this turn. What falls due later in it was scheduled by nobody: their code does
+        not run."""
+        ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]  # as above
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if _is_paused(handle):
+                self._paused[handle._context.get(current_life)].append(handle)
+            else:
+                ready.append(handle)
+        kept = [handle for handle in timers if not _is_paused(handle)]
+        if len(kept) < len(timers):
+            for handle in sorted(handle for handle in timers if _is_paused(handle)):
+                handle._scheduled = False
+                self._paused[handle._context.get(current_life)].append(handle)
+            heapq.heapify(kept)
+            self._scheduled[:] = kept  # type: ignore[attr-defined]  # as above
 
     def cancel_leftovers(self) -> None:
         self.run_until_complete(cancel_all(lambda: list(self._tasks)))
@@ -247,6 +292,11 @@ class _SimFuture(asyncio.Future[Any]):
 
     def __hash__(self) -> int:
         return self._serial
+
+
+def _is_paused(handle: asyncio.Handle) -> bool:
+    life = handle._context.get(current_life)  # type: ignore[attr-defined]  # private to asyncio, but stable
+    return life is not None and life.is_paused and not handle.cancelled()
 
 
 def _deliver(future: asyncio.Future[T], settle: Callable[[], None]) -> None:

@@ -20,6 +20,7 @@ from goqueue.model.names import METADATA_TOPIC
 from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
 from goqueue.node.partition import Partition
+from goqueue.sim.cluster import mutants as cluster_mutants
 from goqueue.sim.kafka import joint_mutants
 from goqueue.sim.queue import mutants as queue_mutants
 
@@ -150,4 +151,12 @@ MUTANTS: dict[str, Mutant] = {
     "lanes-served-strictly": Mutant("queue", queue_mutants.serve_lanes_strictly),
     "damage-loses-records": Mutant("queue", queue_mutants.lose_what_damage_hit, 49),
     "damage-repeats-the-rest": Mutant("queue", queue_mutants.drop_what_follows_damage, 10),
+    "votes-twice": Mutant("cluster", cluster_mutants.vote_twice, 5),
+    "acks-alone": Mutant("cluster", cluster_mutants.ack_alone),
+    "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation),
+    "serves-past-high-watermark": Mutant("cluster", cluster_mutants.serve_past_high_watermark, 5),
+    "leads-on": Mutant("cluster", cluster_mutants.lead_on, 1),
+    "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 2),
+    "reports-unsynced": Mutant("cluster", cluster_mutants.report_unsynced),
+    "decides-alone": Mutant("elections", cluster_mutants.decide_alone),
 }

@@ -49,6 +49,7 @@ class Network:
         self.listeners: dict[Address, SimServer] = {}
         self._port_next = _PORT_FIRST
         self._cuts: dict[tuple[str, str], bool] = {}  # (from, to) -> whether it resets
+        self._slow: dict[tuple[str, str], Latency] = {}  # (from, to)
         self._heal_waiters: list[asyncio.Future[None]] = []
 
     def reset(self, host: str, other: str | None = None) -> None:
@@ -67,9 +68,17 @@ class Network:
         if reset:
             self.reset(a, b)
 
+    def slow(self, a: str, b: str, latency: Latency) -> None:
+        """Let everything between two hosts take so long, until `heal`."""
+        self._slow[a, b] = self._slow[b, a] = latency
+
+    def draw_latency(self, source: str, target: str) -> float:
+        return self._slow.get((source, target), self.latency).draw(self.rng)
+
     def heal(self, a: str | None = None, b: str | None = None) -> None:
         """End the partition between two hosts, or all of a host's, or all."""
         named = {host for host in (a, b) if host is not None}
+        self._slow = {pair: latency for pair, latency in self._slow.items() if not named <= set(pair)}
         self._cuts = {pair: resets for pair, resets in self._cuts.items() if not named <= set(pair)}
         for transport in self.transports:
             transport.poke()
@@ -95,7 +104,7 @@ class Network:
     async def connect(self, factory: Callable[[], P], host: str | None, port: int) -> tuple[SimTransport, P]:
         here = _require_host()
         target = Address(here if host in _SELF else str(host), port)
-        await asyncio.sleep(self.latency.draw(self.rng))
+        await asyncio.sleep(self.draw_latency(here, target.host))
         await self._wait_for_passage(here, target)
         server = self.listeners.get(target)
         if server is None:
@@ -243,7 +252,8 @@ class SimTransport(_FlowControlMixin):
 
     def _send_reset(self) -> None:
         network, peer = self._network, self.peer
-        network.loop.call_later(network.latency.draw(network.rng), peer._reset, context=peer._context)
+        delay_s = network.draw_latency(self.local.host, peer.local.host)
+        network.loop.call_later(delay_s, peer._reset, context=peer._context)
 
     def _reset(self) -> None:
         self._is_reset = True
@@ -251,7 +261,7 @@ class SimTransport(_FlowControlMixin):
 
     def _enqueue(self, item: bytes | None) -> None:
         network = self._network
-        arrival_s = network.loop.time() + network.latency.draw(network.rng)
+        arrival_s = network.loop.time() + network.draw_latency(self.remote.host, self.local.host)
         self._arrival_s_last = max(arrival_s, self._arrival_s_last)
         self._inbox.append(item)
         network.loop.call_at(self._arrival_s_last, self._arrive, context=self._context)

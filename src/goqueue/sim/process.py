@@ -40,6 +40,14 @@ class Process:
         """Run code as this process."""
         return self._loop.create_task(coro, context=self._context.copy())
 
+    def pause(self) -> None:
+        """SIGSTOP: its code, its threads and its timers stand still, and what is sent to it waits in its sockets."""
+        self._loop.pause(self._life)
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on where it was, and sees that it is later."""
+        self._loop.resume(self._life)
+
     async def crash(self, *, power_cut: bool) -> None:
         """Kill it (kill -9), or cut its power so that unsynced writes may be lost too.
 
@@ -59,6 +67,7 @@ class Process:
 
     def _die(self) -> None:
         self._life.is_alive = False
+        self._loop.resume(self._life)
         for socket in list(self._life.sockets):
             socket.die()
         for task in list(self._life.tasks):

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 
+from goqueue.sim.cluster.run import run_cluster_seed, run_election_seed
 from goqueue.sim.kafka.run import run_kafka_seed
 from goqueue.sim.mutants import MUTANTS
 from goqueue.sim.outcome import Outcome
@@ -17,6 +18,8 @@ WORKLOADS: dict[str, Callable[[int], Outcome]] = {
     "rest": run_seed,
     "kafka": run_kafka_seed,
     "queue": run_queue_seed,
+    "cluster": run_cluster_seed,
+    "elections": run_election_seed,
 }
 
 

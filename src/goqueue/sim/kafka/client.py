@@ -27,7 +27,8 @@ def requests(api: str) -> Any:  # the classes are made at run time: mypy cannot 
 class SimKafkaClient:
     """Connects again after every failure; never repeats a request by itself."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, address: tuple[str, int] = (HOST, KAFKA_PORT)) -> None:
+        self.address = address
         self.connection_count = 0  # another one means: the broker may have begun another life
         self._client_id = name.encode()
         self._correlation_id = 0
@@ -57,7 +58,7 @@ class SimKafkaClient:
     async def _call(self, api: str, version: int, fields: dict[str, Any]) -> Any:
         if self._streams is None:
             self.connection_count += 1
-            self._streams = await asyncio.open_connection(HOST, KAFKA_PORT)
+            self._streams = await asyncio.open_connection(*self.address)
         reader, writer = self._streams
         self._correlation_id += 1
         flexible = is_flexible(api, version)

@@ -1,0 +1,184 @@
+"""Deliberate mistakes of a cluster that the simulation must find.
+
+`forget_votes` and `commit_older_terms` are not in `goqueue.sim.mutants.MUTANTS`: no seed has caught them yet. What they break is rare
+enough that Raft's own tests have to find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+from msgspec import structs
+
+from goqueue.core.cluster import elections
+from goqueue.core.cluster.partitions import PartitionState
+from goqueue.core.raft import election, voters
+from goqueue.core.raft.election import is_up_to_date
+from goqueue.core.raft.messages import AskVote
+from goqueue.core.raft.raft import HardState, Raft, Restored
+from goqueue.log.epochs import LeaderEpochs
+from goqueue.log.partition_log import Slice
+from goqueue.model.errors import GoQueueError
+from goqueue.node import fetch
+from goqueue.node.cluster.ports import ReplicaFound, ReplicaWant
+from goqueue.node.cluster.quorum_log import QuorumLog
+from goqueue.node.fetch import Fetched
+from goqueue.node.partition import Partition
+from goqueue.node.replication import following, serving
+from goqueue.node.replication.following import Follower
+
+
+@contextmanager
+def vote_twice() -> Iterator[None]:
+    """Whoever asks gets the vote, also a second one in the same term."""
+
+    def would_vote(self: Raft, message: AskVote) -> bool:
+        if self._is_recovering or not is_up_to_date(self._log, message):
+            return False
+        return message.term > self._term or not message.is_pre
+
+    with patch.object(Raft, "_would_vote_for", would_vote):
+        yield
+
+
+@contextmanager
+def forget_votes() -> Iterator[None]:
+    """A vote does not survive a restart."""
+    restore = QuorumLog._restored
+
+    def forgetful(self: QuorumLog, *args: object, **options: object) -> Restored:
+        found = restore(self, *args, **options)  # type: ignore[arg-type]  # handed on as they came
+        return structs.replace(found, state=HardState(found.state.term, None, found.state.is_recovering))
+
+    with patch.object(QuorumLog, "_restored", forgetful):
+        yield
+
+
+@contextmanager
+def ack_alone() -> Iterator[None]:
+    """`acks=all` is answered when the leader itself has the batch on disk."""
+
+    async def settled(self: Partition, end: int, *, since: float | None = None) -> None:
+        await self.commit.wait(end, since=since)
+
+    with patch.object(Partition, "settled", settled):
+        yield
+
+
+@contextmanager
+def skip_truncation() -> Iterator[None]:
+    """A leader never says that a follower's log has become another than its own."""
+    with patch.object(LeaderEpochs, "diverging", lambda self, last_epoch, offset, log_end: None):
+        yield
+
+
+@contextmanager
+def serve_past_high_watermark() -> Iterator[None]:
+    """Clients read to the end of the leader's log."""
+    read, facts = Partition.read, fetch._facts
+
+    async def read_all(
+        self: Partition, offset: int, *, end: int, bytes_max: int, is_own: bool = False
+    ) -> Slice:
+        return await read(self, offset, end=end, bytes_max=bytes_max, is_own=True)
+
+    def bold(partition: Partition) -> Fetched:
+        found = facts(partition)
+        found.high_watermark = found.last_stable_offset = partition.log.end
+        return found
+
+    with patch.object(Partition, "read", read_all), patch.object(fetch, "_facts", bold):
+        yield
+
+
+@contextmanager
+def lead_on() -> Iterator[None]:
+    """A leader that hears of its successor goes on taking writes, and nobody compares epochs."""
+    follow = Partition.follow
+
+    def keep_leading(self: Partition, leader: int | None, epoch: int) -> None:
+        leadership, is_led = self.leadership, self.is_led
+        follow(self, leader, epoch)
+        self.leadership, self.is_led = leadership, is_led
+
+    with (
+        patch.object(Partition, "follow", keep_leading),
+        patch.object(serving, "check_leader_epoch", lambda partition, epoch: None),
+    ):
+        yield
+
+
+@contextmanager
+def commit_older_terms() -> Iterator[None]:
+    """Whatever a majority has counts as committed, also what an earlier leader wrote."""
+
+    def commit(self: Raft) -> None:
+        leadership = self._leadership
+        if leadership is not None:
+            index = leadership.majority_index()
+            if index > self.commit_index:
+                self._log.commit(index)
+            leadership.readmit()
+
+    with patch.object(Raft, "_commit", commit):
+        yield
+
+
+@contextmanager
+def elect_anybody() -> Iterator[None]:
+    """Any replica that is alive may lead, whether or not it is in sync."""
+
+    def settle(
+        state: PartitionState, states: elections.States, rules: elections.ElectionRules
+    ) -> PartitionState:
+        if elections.can_serve(states, state.leader) and state.leader in state.replicas:
+            return state
+        return elections.elect_unclean(state, states)
+
+    with patch.object(elections, "settle", settle):
+        yield
+
+
+@contextmanager
+def report_unsynced() -> Iterator[None]:
+    """A follower says that it has what it has not on disk yet."""
+    want = following._want
+
+    def boast(partition: Partition, bytes_max: int) -> ReplicaWant:
+        log = partition.log
+        last = log.epochs.at(log.end - 1) if log.end > log.log_start else None
+        return structs.replace(
+            want(partition, bytes_max), offset=log.end, last_epoch=-1 if last is None else last
+        )
+
+    async def take(self: Follower, found: list[ReplicaFound]) -> None:
+        for one in found:
+            place = one.topic, one.partition
+            partition = self._partitions.get(place)
+            if partition is None:
+                continue
+            async with self._busy[place]:
+                try:
+                    if self._partitions.get(place) is partition:
+                        await self._take_one(partition, one)
+                        self._dirty[place] = None
+                except GoQueueError:
+                    self._pause(place)
+
+    with (
+        patch.object(following, "_want", boast),
+        patch.object(Follower, "_take", take),
+        patch.object(Follower, "_hold_back", lambda self, places, now: None),
+    ):
+        yield
+
+
+@contextmanager
+def decide_alone() -> Iterator[None]:
+    """One vote is a majority."""
+    with ExitStack() as stack:
+        for module in (election, voters):
+            stack.enter_context(patch.object(module, "quorum", lambda voters: 1))
+        yield

@@ -1,0 +1,224 @@
+"""The cluster workload: idempotent producers, readers and administrators while nodes are killed, lose power, stand still, are cut
+off from each other and meet failing disks and clocks; then it heals, everybody gets through, and all is checked.
+
+Safety comes first: while things fail nothing may be wrong, but anything may take as long as it likes. Then liveness: within a
+bounded time there is one controller, every partition is led and all its replicas are in sync, and every producer is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from goqueue.sim.cluster.admins import ClusterAdmin
+from goqueue.sim.cluster.checkers import CLUSTER_CHECKERS
+from goqueue.sim.cluster.cluster import SimCluster
+from goqueue.sim.cluster.disks import durable_batches
+from goqueue.sim.cluster.history import ClusterHistory, FinalLog
+from goqueue.sim.cluster.logs import stamped
+from goqueue.sim.cluster.producers import ClusterProducer
+from goqueue.sim.cluster.readers import ClusterReader, end_of, fetch
+from goqueue.sim.cluster.weather import Weather
+from goqueue.sim.cluster.world import Topic, World
+from goqueue.sim.http import NoAnswer
+from goqueue.sim.kafka.history import Part
+from goqueue.sim.loop import SimLoop, run
+from goqueue.sim.outcome import Outcome
+
+_BEGIN_S_MAX = 60.0
+_FINISH_S_MAX = 120.0
+_LOOK_S = 0.25
+_ELECTIONS = ("slow-election", "leaders")
+_BYTES_MAX = 10_000_000
+
+
+def run_cluster_seed(seed: int) -> Outcome:
+    return _run(seed, "cluster")
+
+
+def run_election_seed(seed: int) -> Outcome:
+    """Many elections and little else: what goes wrong there is rare."""
+    return _run(seed, "elections")
+
+
+def _run(seed: int, workload: str) -> Outcome:
+    async def main(loop: SimLoop) -> Outcome:
+        with stamped(loop):
+            return await _Run(loop, seed, workload).run()
+
+    return run(main, seed=seed)
+
+
+class _Run:
+    def __init__(self, loop: SimLoop, seed: int, workload: str) -> None:
+        self._loop = loop
+        self._seed = seed
+        self._workload = workload
+        self._is_quiet = workload == "elections"
+        self._rng = rng = Random(f"{workload}-{seed}")
+        self._history = ClusterHistory()
+        self._size = rng.choice((3, 3, 3, 5))
+        self._cluster = SimCluster(loop, self._size, Random(rng.getrandbits(64)), self._history)
+        self._world = World(loop, self._history, self._cluster, Random(rng.getrandbits(64)))
+        self._weather = Weather(
+            self._cluster,
+            loop.network,
+            self._world.hosts,
+            Random(rng.getrandbits(64)),
+            _ELECTIONS if self._is_quiet else None,
+        )
+        self._admin = ClusterAdmin(self._world, "admin")
+        self._producers: list[ClusterProducer] = []
+
+    async def run(self) -> Outcome:
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            if await self._begin():
+                readers = self._start_readers()
+                producers = self._start_producers()
+                tasks = [*readers, *producers, self._world.start("admin", self._administrate())]
+                await self._storm()
+                await self._finish(tasks[len(readers) :])
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for client in self._world.clients:
+                client.close()
+            await self._cluster.end()
+        for host in self._cluster.hosts.values():
+            for problem in host.problems:
+                self._history.violate(problem)
+        for checker in CLUSTER_CHECKERS:
+            checker.check(self._history)
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        history = self._history
+        return Outcome(
+            self._seed,
+            history.violations,
+            sum(len(acked.values) for acked in history.acked),
+            sum(len(read.values) for read in history.reads),
+            [f"{self._size} nodes", *self._weather.names],
+            self._loop.time(),
+            self._workload,
+        )
+
+    # ---------------------------------------------------------------- who takes part
+
+    async def _begin(self) -> bool:
+        """A cluster and its first topics, without faults."""
+        self._cluster.start()
+        try:
+            async with asyncio.timeout(_BEGIN_S_MAX):
+                await self._until_settled()
+                await self._admin.create("orders", self._new_topic(self._rng.randint(1, 3)))
+                await self._admin.create("events", self._new_topic(1))
+        except TimeoutError:
+            self._history.violate(f"there is no cluster: {self._cluster.unsettled()}")
+            return False
+        return True
+
+    def _new_topic(self, partition_count: int) -> Topic:
+        replica_count = self._rng.choice((2, 3, 3, self._size))
+        return Topic(partition_count, replica_count, self._rng.choice((1, 2, 2)))
+
+    def _start_producers(self) -> list[asyncio.Task[None]]:
+        return [
+            self._start_producer(self._rng.choice(self._world.parts()))
+            for _ in range(self._rng.randint(2, 4))
+        ]
+
+    def _start_producer(self, part: Part) -> asyncio.Task[None]:
+        name = f"p{len(self._producers)}"
+        producer = ClusterProducer(self._world, name, part)
+        self._producers.append(producer)
+        count = 5 if self._is_quiet else self._rng.randint(20, 60)
+        return self._world.start(name, producer.run(count))
+
+    def _start_readers(self) -> list[asyncio.Task[None]]:
+        return [
+            self._world.start(name, ClusterReader(self._world, name, is_roaming=is_roaming).run())
+            for name, is_roaming in (("r0", False), ("r1", False), ("roamer", True))
+        ]
+
+    async def _administrate(self) -> None:
+        """Something new while things fail, and somebody who uses it."""
+        await asyncio.sleep(self._rng.uniform(0.0, 8.0))
+        if self._rng.random() < 0.5:
+            await self._admin.create("late", self._new_topic(1))
+            part = Part("late", 0)
+        else:
+            count = self._world.topics["orders"].partition_count
+            await self._admin.grow("orders", count + 1)
+            part = Part("orders", count)
+        await self._start_producer(part)
+
+    async def _storm(self) -> None:
+        """One thing after another, and often two at a time."""
+        counts = [self._rng.randint(2, 8) for _ in range(1 if self._is_quiet else self._rng.choice((1, 2)))]
+        async with asyncio.TaskGroup() as group:
+            for count in counts:
+                group.create_task(self._weather.rage(count))
+        await self._weather.calm()
+
+    # ---------------------------------------------------------------- the end
+
+    async def _finish(self, tasks: list[asyncio.Task[None]]) -> None:
+        self._world.is_calm = True
+        try:
+            async with asyncio.timeout(_FINISH_S_MAX):
+                await asyncio.gather(*tasks)
+                await self._until_settled()
+                await self._read_everything()
+        except TimeoutError:
+            waiting = [
+                f"{one.last_error}"
+                for one, task in zip(self._producers, tasks, strict=False)
+                if not task.done()
+            ]
+            self._history.violate(
+                f"{_FINISH_S_MAX:g} s after the last fault: {self._cluster.unsettled()}; producers wait: {waiting}"
+            )
+
+    async def _until_settled(self) -> None:
+        while self._cluster.unsettled():  # noqa: ASYNC110 - nobody calls when all of it is true
+            await asyncio.sleep(_LOOK_S)
+
+    async def _read_everything(self) -> None:
+        for part in self._world.parts():
+            while not await self._read(part):  # noqa: ASYNC110 - as above
+                await asyncio.sleep(_LOOK_S)
+
+    async def _read(self, part: Part) -> bool:
+        """As a client does, and as the disks have it; False if it has to be tried again."""
+        client = self._world.client("last-look")
+        try:
+            leader = await client.leader_of(part)
+            end = await end_of(client, leader.host, part, leader.epoch)
+            if end is None:
+                return False
+            log = FinalLog(end)
+            offset = 0
+            while offset < end:
+                found = await fetch(
+                    client, leader.host, part, offset, epoch=leader.epoch, wait_ms=0, bytes_max=_BYTES_MAX
+                )
+                if isinstance(found, int) or not found[0]:
+                    return False
+                log.read |= found[0]
+                offset = max(found[0]) + 1
+        except NoAnswer:
+            return False
+        finally:
+            client.close()
+        node = self._cluster.hosts[leader.host].node
+        if node is None:
+            return False
+        state = node._metadata.catalog.partitions.get(*part)
+        for number in state.replicas:
+            name = f"node-{number}"
+            log.replicas[name] = durable_batches(self._cluster.hosts[name].disk, part, end=end)
+        self._history.final[part] = log
+        return True

@@ -1,0 +1,67 @@
+"""What all clients of one run share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeVar
+
+from goqueue.sim.cluster.client import ClusterClient
+from goqueue.sim.cluster.cluster import SimCluster
+from goqueue.sim.cluster.history import ClusterHistory
+from goqueue.sim.kafka.history import Part
+from goqueue.sim.life import Life, current_life
+from goqueue.sim.loop import SimLoop
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Topic:
+    """As it was asked for; what does not exist yet is not here."""
+
+    partition_count: int
+    replica_count: int
+    min_in_sync: int
+
+    @property
+    def needed_count(self) -> int:
+        """On how many disks an acknowledged record is."""
+        return min(self.min_in_sync, self.replica_count)
+
+
+@dataclass(slots=True)
+class World:
+    loop: SimLoop
+    history: ClusterHistory
+    cluster: SimCluster
+    rng: Random
+    is_calm: bool = False  # nothing fails any more
+    topics: dict[str, Topic] = field(default_factory=dict)
+    hosts: list[str] = field(default_factory=list)  # of clients
+    clients: list[ClusterClient] = field(default_factory=list)
+
+    def child(self) -> Random:
+        return Random(self.rng.getrandbits(64))
+
+    def parts(self) -> list[Part]:
+        return [
+            Part(name, index) for name, topic in self.topics.items() for index in range(topic.partition_count)
+        ]
+
+    def client(self, name: str) -> ClusterClient:
+        """One that is closed when the run is over, whatever becomes of its owner."""
+        made = ClusterClient(name, self.cluster.names, self.child())
+        self.clients.append(made)
+        return made
+
+    def start(self, name: str, work: Coroutine[None, None, R]) -> asyncio.Task[R]:
+        """Run a client on the host of this name, whose cable can be cut alone."""
+        context = contextvars.copy_context()
+        context.run(current_life.set, Life(name))
+        if name not in self.hosts:
+            self.hosts.append(name)
+        return self.loop.create_task(work, context=context)

@@ -1,0 +1,200 @@
+"""Consume, transform, produce: each batch is one transaction with its positions, and one in five is aborted on purpose."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from tests.chaos.history import Op, Phase, Place
+from tests.chaos.load.job import QUICK, Drain, Job, Work, confluent, failure_text
+from tests.chaos.load.producing import TOPIC, Produce
+from tests.chaos.load.reading import Reader
+from tests.chaos.transaction_checkers import output_of
+
+OUTPUT: Final = "transformed"
+GROUP: Final = "transformers"
+_WORKERS: Final = 2
+_BATCH: Final = 50
+_GATHER_S: Final = 0.3
+_ABORT_RATE: Final = 0.2
+_CALL_S: Final = 20.0
+_PATIENCE_S: Final = 60.0
+# When every broker is gone librdkafka 2.16 bootstraps anew, and then may wait for ever on the handle of the group's old
+# coordinator in `send_offsets_to_transaction`, whatever its timeout. Here brokers come back where they were.
+_SETTINGS: Final = {**QUICK, "metadata.recovery.strategy": "none"}
+
+
+class Transact:
+    name = "transact"
+    topics: Mapping[str, int] = {**Produce.topics, OUTPUT: Produce.topics[TOPIC]}
+    needs: Sequence[str] = (Produce.name,)
+
+    def works(self, job: Job) -> Sequence[Work]:
+        reader = Reader(job, OUTPUT, self.topics[OUTPUT], "outputs")
+        return [*(Worker(job, f"worker-{index}").run for index in range(_WORKERS)), reader.run]
+
+
+class Worker:
+    def __init__(self, job: Job, name: str) -> None:
+        self._job = job
+        self._name = name
+        self._chance = job.chance(name)
+        self._transaction_count = 0
+        self._consumer = self._connect_consumer()
+        self._producer: Any = None
+        self._is_moved = False  # the assignment has changed in the last call
+
+    def run(self) -> None:
+        drain = Drain(self._job)
+        while not drain.is_over:
+            try:
+                if self._producer is None:
+                    self._producer = self._connect_producer()
+                    # Only now: the last transaction of the one before is decided, and positions with it.
+                    self._rewind()
+                drain.saw(self._step())
+            except confluent.KafkaException as error:
+                self._told(Op.POLL, Phase.UNKNOWN, note=failure_text(error))
+                self._producer = None
+        self._tell_last()
+
+    def _gather(self) -> tuple[list[Any], Any]:
+        """Records, and as whom we read them. What was read before a rebalance is given back: another may have it."""
+        messages: list[Any] = []
+        identity = self._consumer.consumer_group_metadata()
+        ends_at = time.monotonic() + _GATHER_S
+        while len(messages) < _BATCH and (left_s := ends_at - time.monotonic()) > 0:
+            message = self._consumer.poll(left_s)
+            if self._is_moved:  # and what came with the same call is of the new assignment
+                self._is_moved, messages = False, []
+                identity = self._consumer.consumer_group_metadata()
+            if message is not None and message.error() is None:
+                messages.append(message)
+        return messages, identity
+
+    def _moved(self, _: Any, __: list[Any]) -> None:
+        self._is_moved = True
+
+    def _step(self) -> int:
+        messages, identity = self._gather()
+        if not messages:
+            return 0
+        read = [Place(one.partition(), one.offset(), one.value().decode()) for one in messages]
+        self._job.recorder.record(self._name, Op.POLL, Phase.OK, topic=TOPIC, group=GROUP, places=read)
+        self._transaction_count += 1
+        name = f"{self._name}-{self._transaction_count}"
+        ends = {one.partition(): one.offset() + 1 for one in messages}
+        outputs = [(one.partition(), output_of(one.value().decode(), name)) for one in messages]
+        number = self._job.recorder.invoke(
+            self._name,
+            Op.TRANSACT,
+            topic=OUTPUT,
+            group=GROUP,
+            places=[Place(partition, offset) for partition, offset in ends.items()],
+            values=[value for _, value in outputs],
+            note=TOPIC,
+        )
+        phase = Phase.UNKNOWN
+        note = ""
+        try:
+            phase, note = self._transact(outputs, ends, identity)
+        except confluent.KafkaException as error:
+            note = failure_text(error)
+            raise
+        finally:
+            self._told(Op.TRANSACT, phase, number=number, note=note)
+        if phase is not Phase.OK:
+            self._rewind()
+        return len(messages)
+
+    def _transact(
+        self, outputs: Sequence[tuple[int, str]], ends: Mapping[int, int], identity: Any
+    ) -> tuple[Phase, str]:
+        self._producer.begin_transaction()
+        try:
+            for partition, value in outputs:
+                self._producer.produce(OUTPUT, value.encode(), partition=partition)
+            offsets = [confluent.TopicPartition(TOPIC, at, offset) for at, offset in ends.items()]
+            self._patiently(lambda: self._producer.send_offsets_to_transaction(offsets, identity, _CALL_S))
+            if self._chance.random() >= _ABORT_RATE:
+                self._patiently(lambda: self._producer.commit_transaction(_CALL_S))
+                return Phase.OK, ""
+            note = "on purpose"
+        except confluent.KafkaException as error:
+            if error.args[0].fatal() or not error.args[0].txn_requires_abort():
+                raise
+            note = failure_text(error)
+        self._patiently(lambda: self._producer.abort_transaction(_CALL_S))
+        return Phase.FAIL, note
+
+    def _patiently(self, call: Callable[[], None]) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                call()
+                return
+            except confluent.KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def _rewind(self) -> None:
+        """To the positions of what has been committed, since none of it counts that came after."""
+        try:
+            for place in self._consumer.committed(self._consumer.assignment(), timeout=_CALL_S):
+                if place.error is not None:
+                    raise confluent.KafkaException(place.error)
+                place.offset = max(place.offset, 0)
+                self._consumer.seek(place)
+        except confluent.KafkaException as error:
+            self._told(Op.POLL, Phase.UNKNOWN, note=failure_text(error))
+            self._consumer.close()
+            self._consumer = self._connect_consumer()  # which begins where the group is
+
+    def _tell_last(self) -> None:
+        places = [confluent.TopicPartition(TOPIC, at) for at in range(Produce.topics[TOPIC])]
+        number = self._job.recorder.invoke(self._name, Op.COMMITTED, topic=TOPIC, group=GROUP)
+        try:
+            answers = self._consumer.committed(places, timeout=_CALL_S)
+        except confluent.KafkaException as error:
+            self._told(Op.COMMITTED, Phase.UNKNOWN, number=number, note=failure_text(error))
+            return
+        found = [Place(one.partition, max(0, one.offset)) for one in answers]
+        values = {"number": number, "group": GROUP, "places": found, "note": "last"}
+        self._job.recorder.record(self._name, Op.COMMITTED, Phase.OK, topic=TOPIC, **values)
+
+    # ---------------------------------------------------------------- clients
+
+    def _connect_consumer(self) -> Any:
+        consumer = confluent.Consumer(
+            {
+                "bootstrap.servers": self._job.kafka,
+                "group.id": GROUP,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "session.timeout.ms": 6_000,
+                "heartbeat.interval.ms": 500,
+                **_SETTINGS,
+            }
+        )
+        consumer.subscribe([TOPIC], on_assign=self._moved, on_revoke=self._moved, on_lost=self._moved)
+        return consumer
+
+    def _connect_producer(self) -> Any:
+        producer = confluent.Producer(
+            {
+                "bootstrap.servers": self._job.kafka,
+                "transactional.id": self._name,
+                "transaction.timeout.ms": 15_000,
+                "request.timeout.ms": 5_000,
+                **_SETTINGS,
+            }
+        )
+        self._producer = producer
+        self._patiently(lambda: producer.init_transactions(_CALL_S))
+        return producer
+
+    def _told(self, op: Op, phase: Phase, **values: Any) -> None:
+        self._job.recorder.record(self._name, op, phase, topic=OUTPUT, **values)

@@ -1,0 +1,121 @@
+"""One node as a process, over all its lives: started as a user starts it, and ended in every way there is."""
+
+from __future__ import annotations
+
+import re
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.world import Addresses, name_of
+from tests.support.broker import clean_environment, command_line
+
+READY: Final = re.compile(rb"^ready ", re.MULTILINE)
+START_S: Final = 60.0
+STOP_S: Final = 60.0
+# The nodes of one run; whoever else is on the machine does not know it.
+SECRET_VARIABLE: Final = "GOQUEUE_CLUSTER__SECRET"
+
+
+class NodeProcess:
+    """It ends with this process, however that ends: its input is a pipe that nobody else holds."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        folder: Path,
+        data: Path,
+        addresses: Addresses,
+        secret: str,
+        prefix: Sequence[str] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._number = number
+        self._errors = folder / f"{name_of(number)}.log"
+        self._command = [*prefix, *command_line("serve", *_options(number, data, addresses))]
+        self._environment = clean_environment({SECRET_VARIABLE: secret, **(settings or {})})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        with self._errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=self._environment,
+                start_new_session=True,  # Ctrl-C is for the program, which then ends its nodes
+            )
+        self._wait_until_ready(self._process)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise NodeFailed(f"{name_of(self._number)} did not end within {STOP_S} s of {how.name}") from None
+        finally:
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        deadline, said = time.monotonic() + START_S, b""
+        while not READY.search(said):
+            left_s = deadline - time.monotonic()
+            if not select.select([process.stdout], [], [], max(0.0, left_s))[0]:
+                raise NodeFailed(f"{name_of(self._number)} was not ready within {START_S} s")
+            more = process.stdout.read1(4096)  # type: ignore[attr-defined]  # a BufferedReader, which the type does not tell
+            if not more:
+                raise NodeFailed(f"{name_of(self._number)} ended while it started: {self._last_words()}")
+            said += more
+
+    def _last_words(self) -> str:
+        return "\n".join(self._errors.read_text(errors="replace").splitlines()[-5:])
+
+
+class NodeFailed(Exception):
+    """A node did not start, or did not end."""
+
+
+def _options(number: int, data: Path, addresses: Addresses) -> list[str]:
+    at = number - 1
+    options = {
+        "--data-dir": str(data),
+        "--node-id": name_of(number),
+        "--peers": addresses.peers,
+        "--http": addresses.http[at],
+        "--kafka": addresses.kafka[at],
+        "--cluster": addresses.cluster[at],
+        "--profile": "fast",
+    }
+    return [*(part for pair in options.items() for part in pair), "--until-input-ends"]

@@ -1,0 +1,36 @@
+"""The simulated cluster: clean on many seeds, the same run for the same seed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from goqueue.sim.runner import run_quietly
+
+SEED_COUNT = 10  # `make sim SEEDS=1000` runs more
+
+
+@pytest.fixture(autouse=True)
+def _logging_back_on() -> Iterator[None]:
+    """`run_quietly` turns logging off for its process; that must not outlast these tests."""
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("first", range(0, SEED_COUNT, 5))
+def test_no_invariant_is_broken_whatever_fails(first: int) -> None:
+    for seed in range(first, first + 5):
+        outcome = run_quietly(("cluster", seed))
+        assert outcome.violations == [], f"replay: python -m goqueue.sim --workload cluster --seed {seed}"
+
+
+def test_same_seed_gives_the_same_run() -> None:
+    assert run_quietly(("cluster", 4)) == run_quietly(("cluster", 4))
+
+
+def test_elections_over_slow_links_are_clean() -> None:
+    for seed in range(4):
+        outcome = run_quietly(("elections", seed))
+        assert outcome.violations == [], f"replay: python -m goqueue.sim --workload elections --seed {seed}"
