@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pytest
 from tests.support.broker import Broker, Lines, clean_environment, command_line
 from tests.support.order_stream import Orders, committed_of
+from tests.support.spark_cluster import only_in_soak
 
 RUN_TIMEOUT_S = 240.0
 YAML = """
@@ -97,6 +98,7 @@ def _lake_ids(folder: Path) -> list[int]:
     return sorted(ds.dataset(files).to_table(columns=["id"])["id"].to_pylist()) if files else []
 
 
+@only_in_soak
 @pytest.mark.timeout(600)
 def test_ctrl_c_and_stop_keep_the_checkpoint_and_the_next_run_goes_on(
     shared_broker: Broker, tmp_path: Path

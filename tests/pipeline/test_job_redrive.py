@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from tests.support.broker import Broker
 from tests.support.rest_queue import Worker, call
+from tests.support.spark_cluster import only_in_soak
 from typer.testing import CliRunner
 
 from goqueue.cli.commands.pipeline import app
@@ -316,6 +317,7 @@ def test_command_sends_letters_back(
     assert _values(shared_broker, topic) == ["2", "3"]
 
 
+@only_in_soak
 def test_letters_go_once_though_the_broker_is_killed_under_the_job(
     spark: SparkSession, tmp_path: Path, topic: str
 ) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 from tests.support.broker import Broker
-from tests.support.spark_cluster import connect_server
+from tests.support.spark_cluster import connect_server, only_in_soak
 from tests.support.spark_work_topics import check, prepare, run_elsewhere
 
 
+@only_in_soak
 def test_client_of_a_server_reads_writes_and_streams(
     shared_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
