@@ -68,7 +68,7 @@ pipeline-soak: $(DEV_READY) $(PACKAGE_READY) ## Kill broker, driver and executor
 		tests/pipeline/test_standalone_cluster.py tests/pipeline/test_interop_connector.py \
 		tests/pipeline/test_faults_executors.py tests/pipeline/test_kills_exactly_once.py \
 		tests/pipeline/test_declarative_sdp.py tests/pipeline/test_declarative_cli.py \
-		tests/pipeline/test_spark_connect_work.py tests/pipeline/test_job_redrive.py
+		tests/pipeline/test_spark_connect_work.py tests/pipeline/test_job_redrive.py tests/pipeline/test_demo.py
 
 .PHONY: variants
 variants: $(DEV_READY) $(PACKAGE_READY) ## Break a copy of the queue in one way after another, and see its tests fail

@@ -19,6 +19,7 @@ import pytest
 from demo.expected import expect
 from demo.orders import open_shop
 from tests.support.broker import Lines
+from tests.support.spark_cluster import only_in_soak
 
 ROOT = Path(__file__).parents[2]
 ORDERS, SEED = 400, 11
@@ -55,6 +56,7 @@ def embedded(page: Path) -> dict[str, Any]:  # Any: whatever JSON holds
     return data
 
 
+@only_in_soak
 def test_report_has_the_numbers_of_the_generator_and_nothing_else_is_left(
     temporary: Path, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from tests.support.broker import Broker
 from tests.support.kafka_clients import confluent
 from tests.support.sink_target import Target
+from tests.support.spark_cluster import only_in_soak
 from tests.support.spark_driver import SOURCE, STARTED, TARGET, changed
 from tests.support.spark_processes import Tree, command_of, python_command
 
@@ -193,6 +194,7 @@ def running(folder: Path) -> Iterator[Pipeline]:
             pipeline.broker.kill9()
 
 
+@only_in_soak
 def test_output_equals_input_after_kills_of_broker_and_driver(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     begun_s = time.monotonic()
