@@ -36,7 +36,6 @@ class Wanted(Struct, frozen=True):
     offset: int
     bytes_max: int
     leader_epoch: int = NO_EPOCH  # that the client knows
-    from_follower: bool = False  # whoever has it may answer, not only the leader
 
 
 class Fetched(Struct):
@@ -109,8 +108,7 @@ class Fetcher:
     ) -> Fetched:
         if want.leader_epoch != NO_EPOCH:
             check_leader_epoch(partition, want.leader_epoch)
-        if not want.from_follower:
-            partition.check_leads()
+        partition.check_leads()
         log = partition.log
         one = _facts(partition)
         # Beyond the high watermark there may be what a leader before this one has called committed: it will be so here.

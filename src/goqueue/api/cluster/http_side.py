@@ -11,8 +11,8 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from goqueue.api.http.asgi import Application
+from goqueue.api.http.server import configure
 
-_IDLE_S_MAX = 75
 _ABORT_S_MAX = 1.0  # for requests to notice that their connection is gone
 
 
@@ -33,7 +33,7 @@ class HttpSide:
 
     def __init__(self, app: Application, make: MakeHttp) -> None:
         self._make = make
-        self._config = _configure(app)
+        self._config = configure(app)
         self._state = ServerState()
         self._serials = count()
 
@@ -59,22 +59,3 @@ class HttpSide:
         """In the order they were made: that of a set differs from run to run."""
         ours: list[Any] = list(self._state.connections)
         return sorted(ours, key=lambda one: cast(HttpConnection, one).serial)
-
-
-def _configure(app: Application) -> Config:
-    config = Config(
-        app,
-        interface="asgi3",
-        loop="none",
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,  # uvicorn's server keeps the date up to date, and we do not run it
-        timeout_keep_alive=_IDLE_S_MAX,
-    )
-    config.load()
-    return config

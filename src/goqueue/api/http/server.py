@@ -23,7 +23,7 @@ class HttpServer:
         self._host = host
         self._port = port
         self._connection_count_max = connection_count_max
-        self._config = _configure(app)
+        self._config = configure(app)
         self._state = ServerState()
         self._serials = count()
         self._server: asyncio.Server | None = None
@@ -67,7 +67,8 @@ class HttpServer:
         return sorted(ours, key=lambda one: one.serial)
 
 
-def _configure(app: Application) -> Config:
+def configure(app: Application) -> Config:
+    """uvicorn's settings for whoever serves HTTP here."""
     config = Config(
         app,
         interface="asgi3",

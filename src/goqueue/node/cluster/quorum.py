@@ -113,12 +113,6 @@ class Quorum:
         self.raft.transfer(target, monotonic_ms())
         self._woken.set()
 
-    async def change_voters(self, voters: Collection[str]) -> None:
-        """One more or one less; back when it is committed. Raises InvalidVoters."""
-        index = self.raft.change_voters(tuple(voters), monotonic_ms())
-        self._woken.set()
-        await self._until_committed(index, self.raft.term)
-
     async def propose(self, payload: bytes) -> int:
         """The index, once it is committed and applied here. NotController: it was not and never will be. TimedOut: who
         knows."""
