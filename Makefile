@@ -6,6 +6,8 @@ CYCLES ?= 100
 SECONDS ?= 600
 KILLS ?= 20
 MINUTES ?= 10
+CHAOS ?=
+WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))) # tests wait for half of their time
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,7 +37,7 @@ cluster: $(RUN_READY) $(PACKAGE_READY) ## Start a cluster of three nodes on this
 
 .PHONY: test
 test: $(DEV_READY) $(PACKAGE_READY) ## Run every test
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .PHONY: check
 check: $(DEV_READY) $(PACKAGE_READY) ## Check format, lint, types, layering, Kafka's schemas, and fuzz for a moment
@@ -60,14 +62,14 @@ kill: $(DEV_READY) $(PACKAGE_READY) ## Kill a real broker under load with kill -
 
 .PHONY: chaos
 chaos: $(DEV_READY) $(PACKAGE_READY) ## Break a real cluster under load in every way for MINUTES=10, and check what its clients saw
-	$(BIN)/python -m tests.chaos --seconds $$(( 60 * $(MINUTES) ))
+	$(BIN)/python -m tests.chaos --seconds $$(( 60 * $(MINUTES) )) $(CHAOS)
 
 .PHONY: pipeline-soak
 pipeline-soak: $(DEV_READY) $(PACKAGE_READY) ## Kill broker, driver and executors under a Spark pipeline, KILLS=20 times
 	GOQUEUE_PIPELINE_KILLS=$(KILLS) GOQUEUE_PIPELINE_SOAK=1 $(BIN)/python -m pytest -s --timeout 7200 \
 		tests/pipeline/test_standalone_cluster.py tests/pipeline/test_interop_connector.py \
 		tests/pipeline/test_faults_executors.py tests/pipeline/test_kills_exactly_once.py \
-		tests/pipeline/test_declarative_sdp.py tests/pipeline/test_declarative_cli.py \
+		tests/pipeline/test_cluster_kills.py tests/pipeline/test_declarative_sdp.py tests/pipeline/test_declarative_cli.py \
 		tests/pipeline/test_spark_connect_work.py tests/pipeline/test_job_redrive.py tests/pipeline/test_demo.py
 
 .PHONY: variants
@@ -82,6 +84,14 @@ fuzz: $(DEV_READY) $(PACKAGE_READY) ## Attack the Kafka listener for SECONDS=600
 .PHONY: bench
 bench: $(DEV_READY) $(PACKAGE_READY) ## Measure throughput and latency, and verify what was written
 	$(BIN)/python -m bench
+
+.PHONY: bench-cluster
+bench-cluster: $(DEV_READY) $(PACKAGE_READY) ## Measure three nodes beside three of Apache Kafka: the cluster's lines of `make bench` alone
+	$(BIN)/python -m bench $(patsubst %,--only cluster.%,throughput latency failover failover.default catch_up rebalance start idle)
+
+.PHONY: scale
+scale: $(DEV_READY) $(PACKAGE_READY) ## Measure the control plane of up to 100 nodes and 100,000 partitions, and write docs/scale.md
+	$(BIN)/python -m bench.control --docs
 
 .PHONY: demo
 demo: $(DEV_READY) $(PACKAGE_READY) ## Show broker, queue and Spark at work on a shop's orders, and write a page of plots

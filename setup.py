@@ -10,7 +10,7 @@ setup(
         Extension(
             "goqueue.log._kernel",
             [f"{LOG}/_kernel.c", f"{LOG}/_keys.c"],
-            depends=[f"{LOG}/_keys.h", f"{LOG}/_records.h"],
+            depends=[f"{LOG}/_hashes.h", f"{LOG}/_keys.h", f"{LOG}/_records.h"],
             optional=True,
         ),
         Extension(

@@ -131,7 +131,7 @@ VARIANTS: Final = (
         11,
         "an ack is answered before it is on the disk",
         "node/owned_state.py",
-        "                await self._log.settled()\n",
+        "                await self._log.settled(gives_up=gives_up)\n",
         "                pass\n",
         (
             "tests/unit/api/kafka/test_kafka_share_fetch.py::test_an_accept_that_was_answered_survives_a_power_cut",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
@@ -12,12 +13,14 @@ from pathlib import Path
 from types import FrameType
 
 from tests.chaos.faults import FAULTS, possible
+from tests.chaos.load.job import DEBUG_VARIABLE
 from tests.chaos.load.registry import LOADS, with_needs
 from tests.chaos.load_process import LoadFailed
 from tests.chaos.namespaces import why_not
 from tests.chaos.node_process import NodeFailed
-from tests.chaos.run import Outcome, Plan, again, opened, run, say
+from tests.chaos.run import WORLDS, Outcome, Plan, again, opened, run
 from tests.chaos.summary import describe
+from tests.chaos.words import say
 from tests.chaos.world import NotPossible
 
 _COMPLAINTS_MAX = 20
@@ -38,7 +41,10 @@ def main() -> int:
         period_s=options.period,
         seed=seed,
         many=2 if options.many else 1,
+        is_patient=not options.impatient,
     )
+    if options.debug:
+        os.environ[DEBUG_VARIABLE] = options.debug
     say(f"seed {seed}, {plan.world}, loads {' '.join(plan.loads)}")
     if options.keep:
         folder = Path(options.keep).absolute()
@@ -106,7 +112,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, help="of faults and loads; one of its own if left out")
     parser.add_argument(
-        "--world", choices=["namespaces", "loopback"], help="namespaces where they are allowed"
+        "--world",
+        choices=list(WORLDS),
+        help="namespaces where they are allowed; local is `goqueue serve --nodes`",
     )
     parser.add_argument("--nodes", type=int, choices=[3, 5], default=3)
     parser.add_argument(
@@ -118,7 +126,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--period", type=float, default=10.0, help="seconds from one fault to the next")
     parser.add_argument("--many", action="store_true", help="two faults at once")
     parser.add_argument(
+        "--impatient",
+        action="store_true",
+        help="the next fault comes on time, though replicas are still missing from the last one",
+    )
+    parser.add_argument(
         "--keep", metavar="FOLDER", help="for logs, data and histories; else they are removed"
+    )
+    parser.add_argument(
+        "--debug",
+        metavar="CONTEXTS",
+        help="what librdkafka tells of itself in the logs of the loads, such as msg,eos,cgrp; with --keep",
     )
     parser.add_argument("--check", metavar="FOLDER", help="only check what an earlier run has kept there")
     return parser.parse_args()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
+from tests.chaos.end_checkers import DidNotFinish, Undrained
 from tests.chaos.facts import Facts
 from tests.chaos.group_checkers import CommitAhead, LostCommit, TwoOwners, Unprocessed
 from tests.chaos.history import History
@@ -28,7 +29,7 @@ from tests.chaos.queue_checkers import (
     QueueLost,
     TwoHolders,
 )
-from tests.chaos.transaction_checkers import AbortedRead, TornTransaction
+from tests.chaos.transaction_checkers import AbortedRead, OpenTransaction, TornTransaction
 
 EVIDENCE_COUNT_MAX: Final = 20
 
@@ -56,6 +57,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     Phantom(),
     AbortedRead(),
     TornTransaction(),
+    OpenTransaction(),
     LostCommit(),
     CommitAhead(),
     Unprocessed(),
@@ -67,6 +69,8 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     BeforeDue(),
     DelayLost(),
     DelayDoubled(),
+    DidNotFinish(),
+    Undrained(),
 )
 
 

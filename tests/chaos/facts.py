@@ -59,8 +59,15 @@ class Facts:
         """Where each value of a topic was found at the end."""
         return self._stored_values.get(topic, {})
 
-    def has_final(self, topic: str) -> bool:
-        return any(name == topic for name, _ in self.ends)
+    def end_of(self, where: Where) -> int | None:
+        """Where a partition ends; a run that looked at all of them and did not find this one has lost all of it. None where
+        nobody has looked."""
+        return self.ends.get(where, 0 if self.ends else None)
+
+    @property
+    def has_final(self) -> bool:
+        """Whether anybody has looked at what is left."""
+        return bool(self.ends)
 
 
 def _attempts(history: Iterable[Event]) -> dict[tuple[str, str, int], Attempt]:

@@ -11,6 +11,7 @@ from tests.chaos.shapes import SHAPES
 from tests.chaos.world import World, name_of
 
 _DELAY_MS: Final = (20, 300)
+_KILOBITS: Final = (100, 1_000)
 
 Undo = Callable[[], None]
 
@@ -26,7 +27,7 @@ class Scene(NamedTuple):
         return range(1, self.world.node_count + 1)
 
     def victim(self) -> int:
-        return self.chance.choice([node for node in self.nodes if self.world.is_running(node)])
+        return self.chance.choice([node for node in self.nodes if self.world.nodes.is_running(node)])
 
 
 class Begun(NamedTuple):
@@ -52,31 +53,31 @@ def _kill_leader(scene: Scene) -> Begun:
 
 
 def _is_up(scene: Scene, node: int) -> bool:
-    return node > 0 and scene.world.is_running(node)
+    return node > 0 and scene.world.nodes.is_running(node)
 
 
 def _kill_node(scene: Scene, node: int) -> Begun:
-    scene.world.kill(node)
-    return Begun(f"kill -9 {name_of(node)}", lambda: scene.world.start(node))
+    scene.world.nodes.kill(node)
+    return Begun(f"kill -9 {name_of(node)}", lambda: scene.world.nodes.start(node))
 
 
 def _pause(scene: Scene) -> Begun:
     node = scene.victim()
-    scene.world.pause(node)
-    return Begun(f"pause {name_of(node)}", lambda: scene.world.resume(node))
+    scene.world.nodes.pause(node)
+    return Begun(f"pause {name_of(node)}", lambda: scene.world.nodes.resume(node))
 
 
 def _restart(scene: Scene) -> Begun:
     node = scene.victim()
-    scene.world.stop(node)
-    return Begun(f"stop {name_of(node)}", lambda: scene.world.start(node))
+    scene.world.nodes.stop(node)
+    return Begun(f"stop {name_of(node)}", lambda: scene.world.nodes.start(node))
 
 
 def _rolling(scene: Scene) -> Begun:
     """One after the other, as for an upgrade; each is back before the next one goes."""
     for node in scene.nodes:
-        scene.world.stop(node)
-        scene.world.start(node)
+        scene.world.nodes.stop(node)
+        scene.world.nodes.start(node)
     return Begun("stop and start every node", lambda: None)
 
 
@@ -90,6 +91,12 @@ def _slow(scene: Scene) -> Begun:
     node, delay_ms = scene.victim(), scene.chance.randint(*_DELAY_MS)
     scene.world.slow(node, delay_ms)
     return Begun(f"{delay_ms} ms for {name_of(node)}", scene.world.heal)
+
+
+def _narrow(scene: Scene) -> Begun:
+    node, kilobits = scene.victim(), scene.chance.randint(*_KILOBITS)
+    scene.world.narrow(node, kilobits)
+    return Begun(f"{kilobits} kbit/s for {name_of(node)}", scene.world.heal)
 
 
 def _full_disk(scene: Scene) -> Begun:
@@ -117,6 +124,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "rolling": _rolling,
     "isolate": _isolate,
     "slow": _slow,
+    "narrow": _narrow,
     "full-disk": _full_disk,
     **{name: _cut(name) for name in SHAPES},
 }

@@ -37,6 +37,9 @@ class Op(StrEnum):
     ACK = "ack"
     NACK = "nack"
     FINAL = "final"  # a whole partition, read when all was over; the offset is its end
+    OPEN = "open"  # a partition in which a transaction has no end when all was over; readers of committed records stop at the offset
+    DRAIN = "drain"  # a consumer has worked off everything, or has given up; the note says what is left
+    WORK = "work"  # all that one client does; it begins with the run and ends with it
     FAULT = "fault"
 
 
@@ -102,6 +105,7 @@ class Recorder:
         line = self._encoder.encode(event) + b"\n"
         with self._lock:
             self._file.write(line)
+            self._file.flush()  # the process may be killed, and what it did until then counts
 
 
 def read_history(files: Iterable[Path]) -> list[Event]:

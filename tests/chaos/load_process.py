@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 from typing import Final
 
+from tests.chaos.load.job import END_S
 from tests.chaos.world import World
 
 _READY_S: Final = 120.0
-_DONE_S: Final = 240.0
+_DONE_S: Final = END_S + 20.0
+_GONE_S: Final = 30.0
 
 
 class LoadFailed(Exception):
@@ -51,8 +53,9 @@ class LoadProcess:
             pass  # it has ended, and `wait` says how
 
     def wait(self) -> None:
+        """Until it is done; raises LoadFailed if that takes too long. Its clients' own ends are in the history."""
         self._wait_for(b"done", _DONE_S)
-        self._process.wait(30)
+        self._process.wait(_GONE_S)
         if self._process.returncode:
             raise LoadFailed(f"the load {self.name} failed: {self._last_words()}")
 

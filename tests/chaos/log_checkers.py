@@ -17,12 +17,15 @@ class LostWrite:
 
     def check(self, facts: Facts) -> Iterator[str]:
         for slot, value in _acknowledged(facts):
-            end = facts.ends.get(slot[:2])
+            end = facts.end_of(slot[:2])
             if end is not None and slot[2] < end and slot[2] not in facts.stored[slot[:2]]:
                 yield f"{value} was acknowledged at {_at(slot)}, and is not there at the end ({end})"
+        for topic, value in _acknowledged_somewhere(facts):
+            if facts.has_final and value not in facts.stored_values(topic):
+                yield f"{value} was acknowledged without an offset, and is not in {topic} at the end"
         for attempt in facts.tries(Op.TRANSACT):
             topic = attempt.invoked.topic
-            if attempt.is_ok and facts.has_final(topic):
+            if attempt.is_ok and facts.has_final:
                 found = facts.stored_values(topic)
                 missing = [value for value in attempt.invoked.values if value not in found]
                 if missing and len(missing) == len(attempt.invoked.values):
@@ -36,7 +39,7 @@ class Unseen:
 
     def check(self, facts: Facts) -> Iterator[str]:
         for slot, value in _acknowledged(facts):
-            end = facts.ends.get(slot[:2])
+            end = facts.end_of(slot[:2])
             if end is not None and slot[2] >= end:
                 yield f"{value} was acknowledged at {_at(slot)}, and the log ends at {end}"
 
@@ -119,6 +122,14 @@ def _acknowledged(facts: Facts) -> Iterator[tuple[Slot, str]]:
         invoked, ended = attempt
         if ended is not None and attempt.is_ok and not invoked.due_ms and ended.offset >= 0:
             yield (invoked.topic, ended.partition, ended.offset), invoked.value
+
+
+def _acknowledged_somewhere(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Where exactly the client was not told."""
+    for attempt in facts.tries(Op.PUBLISH):
+        invoked, ended = attempt
+        if ended is not None and attempt.is_ok and not invoked.due_ms and ended.offset < 0:
+            yield invoked.topic, invoked.value
 
 
 def _steps(facts: Facts) -> Iterator[tuple[str, Slot, int]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from tests.chaos.loopback import start_client
-from tests.chaos.node_process import NodeProcess
+from tests.chaos.node_process import NodeProcesses
 from tests.chaos.world import Addresses, NotPossible, name_of
 
 _PREFIX: Final = "gqchaos"
@@ -32,6 +31,8 @@ _DISK_BYTES: Final = 512 << 20
 _BALLAST: Final = "ballast"
 _DATA: Final = "data"
 _ANSWER_S: Final = 20.0
+_BURST: Final = "32kb"
+_QUEUE: Final = "400ms"  # what would wait longer than that is lost
 
 
 class NamespaceWorld:
@@ -43,15 +44,20 @@ class NamespaceWorld:
         self._folder = folder
         self._cuts: set[tuple[int, int]] = set()
         self._down: set[int] = set()
-        self._slow: set[int] = set()
+        self._shaped: set[int] = set()  # whose cable is slow or narrow
         self._small_disk: Path | None = None
-        self._nodes: list[NodeProcess] = []
         remove_leftovers()
         numbers = range(1, node_count + 1)
         self._addresses = Addresses(
             kafka=[f"{_NETWORK}.{number}:9092" for number in numbers],
             http=[f"{_NETWORK}.{number}:8080" for number in numbers],
             cluster=[f"{_NETWORK}.{number}:7000" for number in numbers],
+        )
+        self.nodes = NodeProcesses(
+            folder,
+            self._addresses,
+            data=lambda number: folder / name_of(number) / _DATA,
+            prefix=lambda number: ("ip", "netns", "exec", _space(number)),
         )
         try:
             self._build()
@@ -61,24 +67,6 @@ class NamespaceWorld:
 
     def addresses(self) -> Addresses:
         return self._addresses
-
-    def start(self, node: int) -> None:
-        self._nodes[node - 1].start()
-
-    def stop(self, node: int) -> None:
-        self._nodes[node - 1].stop()
-
-    def kill(self, node: int) -> None:
-        self._nodes[node - 1].kill()
-
-    def pause(self, node: int) -> None:
-        self._nodes[node - 1].pause()
-
-    def resume(self, node: int) -> None:
-        self._nodes[node - 1].resume()
-
-    def is_running(self, node: int) -> bool:
-        return self._nodes[node - 1].is_running
 
     def cut(self, source: int, target: int) -> None:
         place = f"{_NETWORK}.{target}"
@@ -102,8 +90,15 @@ class NamespaceWorld:
         self._down.add(node)
 
     def slow(self, node: int, delay_ms: int) -> None:
-        _tc(node, "replace", "netem", "delay", f"{delay_ms}ms", f"{delay_ms // 4}ms")
-        self._slow.add(node)
+        self._shape(node, "netem", "delay", f"{delay_ms}ms", f"{delay_ms // 4}ms")
+
+    def narrow(self, node: int, kilobits: int) -> None:
+        self._shape(node, "tbf", "rate", f"{kilobits}kbit", "burst", _BURST, "latency", _QUEUE)
+
+    def _shape(self, node: int, *how: str) -> None:
+        for end in _ends(node):
+            _tc(end, "replace", *how)
+        self._shaped.add(node)
 
     def fill_disk(self, node: int) -> None:
         """Of the node with the small disk, whichever is named: there is no other."""
@@ -121,9 +116,10 @@ class NamespaceWorld:
             _ip("-n", _space(source), "neigh", "del", f"{_NETWORK}.{target}", "dev", "eth0")
         for node in sorted(self._down):
             _ip("-n", _space("hub"), "link", "set", f"port{node}", "up")
-        for node in sorted(self._slow):
-            _tc(node, "del")
-        self._cuts, self._down, self._slow = set(), set(), set()
+        for node in sorted(self._shaped):
+            for end in _ends(node):
+                _tc(end, "del")
+        self._cuts, self._down, self._shaped = set(), set(), set()
         if self._small_disk is not None:
             (self._small_disk / _BALLAST).unlink(missing_ok=True)
 
@@ -131,8 +127,7 @@ class NamespaceWorld:
         return start_client(["ip", "netns", "exec", _space("clients"), *command], errors)
 
     def close(self) -> None:
-        for node in self._nodes:
-            node.kill()
+        self.nodes.close()
         try:
             self._save_disk()
         finally:
@@ -153,9 +148,11 @@ class NamespaceWorld:
         for number in range(1, self.node_count + 1):
             self._join(str(number), number)
         self._join("clients", _CLIENTS)
-        if not _has_netem():
+        if not _can_shape("netem", "delay", "1ms"):
             self.refusals["slow"] = "the kernel has no netem (module sch_netem)"
-        self._nodes = self._plan_nodes()
+        if not _can_shape("tbf", "rate", "1mbit", "burst", _BURST, "latency", _QUEUE):
+            self.refusals["narrow"] = "the kernel has no token buckets (module sch_tbf)"
+        self._small_disk = self._mount(name_of(self.node_count))
 
     def _join(self, name: str, number: int) -> None:
         """A namespace with a cable to the switch."""
@@ -166,21 +163,6 @@ class NamespaceWorld:
         _ip("-n", space, "addr", "add", f"{_NETWORK}.{number}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             _ip("-n", space, "link", "set", device, "up")
-
-    def _plan_nodes(self) -> list[NodeProcess]:
-        secret = secrets.token_hex(16)
-        self._small_disk = self._mount(name_of(self.node_count))
-        return [
-            NodeProcess(
-                number,
-                folder=self._folder,
-                data=self._folder / name_of(number) / _DATA,
-                addresses=self._addresses,
-                secret=secret,
-                prefix=("ip", "netns", "exec", _space(number)),
-            )
-            for number in range(1, self.node_count + 1)
-        ]
 
     def _mount(self, name: str) -> Path | None:
         place = self._folder / name
@@ -247,17 +229,23 @@ def _space(name: str | int) -> str:
     return f"{_PREFIX}-{os.getpid()}-{name}"
 
 
-def _has_netem() -> bool:
+def _can_shape(*how: str) -> bool:
     try:
-        _tc(1, "replace", "netem", "delay", "1ms")
+        _tc(_ends(1)[0], "replace", *how)
     except NotPossible:
         return False
-    _tc(1, "del")
+    _tc(_ends(1)[0], "del")
     return True
 
 
-def _tc(node: int, action: str, *what: str) -> None:
-    _run_or_raise("ip", "netns", "exec", _space(node), "tc", "qdisc", action, "dev", "eth0", "root", *what)
+def _ends(node: int) -> list[tuple[str, str]]:
+    """Of a node's cable: namespace and device. What leaves at an end is what it does to the other."""
+    return [(_space(node), "eth0"), (_space("hub"), f"port{node}")]
+
+
+def _tc(end: tuple[str, str], action: str, *what: str) -> None:
+    space, device = end
+    _run_or_raise("ip", "netns", "exec", space, "tc", "qdisc", action, "dev", device, "root", *what)
 
 
 def _ip(*words: str) -> None:

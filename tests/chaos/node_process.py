@@ -1,13 +1,14 @@
-"""One node as a process, over all its lives: started as a user starts it, and ended in every way there is."""
+"""Nodes as processes, over all their lives: started as a user starts them, and ended in every way there is."""
 
 from __future__ import annotations
 
 import re
+import secrets
 import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,8 @@ START_S: Final = 60.0
 STOP_S: Final = 60.0
 # The nodes of one run; whoever else is on the machine does not know it.
 SECRET_VARIABLE: Final = "GOQUEUE_CLUSTER__SECRET"
+# Who leaves while the coordinator moves is not heard (clients do not say it twice), and holds its partitions until then.
+SETTINGS: Final[Mapping[str, str]] = {"GOQUEUE_GROUPS__CONSUMER_SESSION_MS": "15000"}
 
 
 class NodeProcess:
@@ -33,12 +36,11 @@ class NodeProcess:
         addresses: Addresses,
         secret: str,
         prefix: Sequence[str] = (),
-        settings: Mapping[str, str] | None = None,
     ) -> None:
         self._number = number
         self._errors = folder / f"{name_of(number)}.log"
         self._command = [*prefix, *command_line("serve", *_options(number, data, addresses))]
-        self._environment = clean_environment({SECRET_VARIABLE: secret, **(settings or {})})
+        self._environment = clean_environment({**SETTINGS, SECRET_VARIABLE: secret})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -101,6 +103,53 @@ class NodeProcess:
 
     def _last_words(self) -> str:
         return "\n".join(self._errors.read_text(errors="replace").splitlines()[-5:])
+
+
+class NodeProcesses:
+    """All nodes of a world that starts and ends each of them by itself. `prefix` is what a node's command is run by, and `data` its folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        addresses: Addresses,
+        *,
+        data: Callable[[int], Path],
+        prefix: Callable[[int], Sequence[str]] = lambda _: (),
+    ) -> None:
+        secret = secrets.token_hex(16)
+        self._nodes = {
+            number: NodeProcess(
+                number,
+                folder=folder,
+                data=data(number),
+                addresses=addresses,
+                secret=secret,
+                prefix=prefix(number),
+            )
+            for number in range(1, len(addresses.cluster) + 1)
+        }
+
+    def start(self, node: int) -> None:
+        self._nodes[node].start()
+
+    def stop(self, node: int) -> None:
+        self._nodes[node].stop()
+
+    def kill(self, node: int) -> None:
+        self._nodes[node].kill()
+
+    def pause(self, node: int) -> None:
+        self._nodes[node].pause()
+
+    def resume(self, node: int) -> None:
+        self._nodes[node].resume()
+
+    def is_running(self, node: int) -> bool:
+        return self._nodes[node].is_running
+
+    def close(self) -> None:
+        for node in self._nodes.values():
+            node.kill()
 
 
 class NodeFailed(Exception):

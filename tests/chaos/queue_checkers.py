@@ -59,7 +59,7 @@ class QueueLost:
     name = "queue-lost"
 
     def check(self, facts: Facts) -> Iterator[str]:
-        topics = {event.topic for event in _taken(facts)}
+        topics = {event.topic for event in facts.of(Op.TAKE)}
         done: set[tuple[str, str]] = set()
         refused: dict[tuple[str, str], str] = {}
         for attempt in facts.tries(Op.ACK):
@@ -111,7 +111,7 @@ class DelayLost:
     def check(self, facts: Facts) -> Iterator[str]:
         for attempt in _delayed(facts):
             topic, value = attempt.invoked.topic, attempt.invoked.value
-            if attempt.is_ok and facts.has_final(topic) and value not in facts.stored_values(topic):
+            if attempt.is_ok and facts.has_final and value not in facts.stored_values(topic):
                 yield f"{value} was to come into {topic}, and did not"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,17 +16,25 @@ from tests.chaos.faults import Scene
 from tests.chaos.history import Event, Recorder, read_history
 from tests.chaos.load.producing import TOPIC
 from tests.chaos.load.registry import FINAL, LOADS
-from tests.chaos.load_process import LoadProcess
-from tests.chaos.loopback import LoopbackWorld
+from tests.chaos.load_process import LoadFailed, LoadProcess
+from tests.chaos.loopback import loopback_world
 from tests.chaos.namespaces import NamespaceWorld
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.observer import Observer
-from tests.chaos.world import World, name_of
+from tests.chaos.supervised import supervised_world
+from tests.chaos.words import say
+from tests.chaos.world import World
 
 _FORM_S: Final = 30.0  # until a new cluster is one
 _HEAL_S: Final = 60.0
-_PEACE_S: Final = 3.0
 _COMPLAINT: Final = re.compile(r"^\S+ (error|critical) |^[\w.]*(Error|Exception|Violation)\b")
+
+
+WORLDS: Final[Mapping[str, Callable[[Path, int], World]]] = {
+    "namespaces": NamespaceWorld,
+    "loopback": loopback_world,
+    "local": supervised_world,  # as `goqueue serve --nodes` makes it
+}
 
 
 class Plan(NamedTuple):
@@ -39,6 +46,7 @@ class Plan(NamedTuple):
     period_s: float
     seed: int
     many: int = 1
+    is_patient: bool = True
 
 
 class Outcome(NamedTuple):
@@ -54,8 +62,7 @@ class Outcome(NamedTuple):
 
 @contextmanager
 def opened(plan: Plan, folder: Path) -> Iterator[World]:
-    kind: Callable[[Path, int], World] = NamespaceWorld if plan.world == "namespaces" else LoopbackWorld
-    world = kind(folder, plan.node_count)
+    world = WORLDS[plan.world](folder, plan.node_count)
     try:
         yield world
     finally:
@@ -64,13 +71,18 @@ def opened(plan: Plan, folder: Path) -> Iterator[World]:
 
 def run(plan: Plan, world: World, folder: Path) -> Outcome:
     with ThreadPoolExecutor(world.node_count) as pool:
-        list(pool.map(world.start, range(1, world.node_count + 1)))
+        list(pool.map(world.nodes.start, range(1, world.node_count + 1)))
     with ExitStack() as stack, (folder / "nemesis.jsonl").open("wb") as file:
         observer = Observer(world, folder)
         stack.callback(observer.close)
         scene = Scene(world, observer, random.Random(plan.seed), _topic(plan.loads))
         nemesis = Nemesis(
-            scene, Recorder(file, "nemesis"), plan.faults, period_s=plan.period_s, many=plan.many
+            scene,
+            Recorder(file, "nemesis"),
+            plan.faults,
+            period_s=plan.period_s,
+            many=plan.many,
+            is_patient=plan.is_patient,
         )
         nemesis.wait_until_well(time.monotonic() + _FORM_S)
         loads = [_start(world, name, folder, plan.seed, stack) for name in plan.loads]
@@ -78,13 +90,14 @@ def run(plan: Plan, world: World, folder: Path) -> Outcome:
         nemesis.run(time.monotonic() + plan.seconds)
         world.heal()
         nemesis.mourn()
-        failures = [f"{name_of(node)} ended by itself" for node in nemesis.crashed]
+        failures = nemesis.failures
         if not nemesis.wait_until_well(time.monotonic() + _HEAL_S):
             failures.append(f"{_HEAL_S:.0f} s after the last fault partitions still lack replicas or leaders")
-        time.sleep(_PEACE_S)
-        _end(loads, plan.loads)
+        say("all is healed; the loads come to their ends")
+        failures += _end(loads, plan.loads)
         final = _start(world, FINAL, folder, plan.seed, stack)
-        final.wait()
+        final.stop()
+        failures += _await(final)
     files = [*(load.history for load in loads), final.history, folder / "nemesis.jsonl"]
     history = read_history(files)
     return Outcome(history, check(history), failures, _complaints(folder))
@@ -96,10 +109,6 @@ def again(folder: Path) -> Outcome:
     return Outcome(history, check(history), (), _complaints(folder))
 
 
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
-
-
 def _start(world: World, name: str, folder: Path, seed: int, stack: ExitStack) -> LoadProcess:
     load = LoadProcess(world, name, folder=folder, seed=seed)
     stack.callback(load.close)
@@ -107,15 +116,26 @@ def _start(world: World, name: str, folder: Path, seed: int, stack: ExitStack) -
     return load
 
 
-def _end(loads: Sequence[LoadProcess], names: Sequence[str]) -> None:
-    """Whoever writes for others first: those then work off what is left."""
+def _end(loads: Sequence[LoadProcess], names: Sequence[str]) -> list[str]:
+    """Whoever writes for others first: those then work off what is left. What failed is given back."""
+    failures: list[str] = []
     writers = {need for name in names for need in LOADS[name].needs}
     for is_writer in (True, False):
         ending = [load for load in loads if (load.name in writers) is is_writer]
         for load in ending:
             load.stop()
         for load in ending:
-            load.wait()
+            failures += _await(load)
+    return failures
+
+
+def _await(load: LoadProcess) -> list[str]:
+    try:
+        load.wait()
+    except LoadFailed as error:
+        say(str(error))
+        return [str(error)]
+    return []
 
 
 def _complaints(folder: Path) -> list[str]:

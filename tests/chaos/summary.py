@@ -60,7 +60,7 @@ def _faults(history: History) -> Counter[str]:
 def _operations(history: History) -> Iterator[str]:
     rows: dict[tuple[str, str], Counter[Phase]] = defaultdict(Counter)
     for event in history:
-        if event.op not in (Op.FAULT, Op.FINAL):
+        if event.op not in (Op.FAULT, Op.FINAL, Op.OPEN, Op.WORK, Op.DRAIN):
             rows[event.load, event.op][event.phase] += 1
     yield f"{'load':16} {'operation':10} {'begun':>8} {'ok':>8} {'failed':>8} {'unknown':>8}"
     for (load, op), counts in sorted(rows.items()):
@@ -125,7 +125,7 @@ def _notes(history: History) -> Iterator[str]:
     """What clients were told when it did not work, the most frequent first."""
     notes: dict[str, Counter[str]] = defaultdict(Counter)
     for event in history:
-        if event.note and event.phase in (Phase.FAIL, Phase.UNKNOWN):
+        if event.note and event.phase in (Phase.FAIL, Phase.UNKNOWN) and event.op not in (Op.WORK, Op.DRAIN):
             notes[f"{event.load} {event.op}"][event.note] += 1
     for what, counts in sorted(notes.items()):
         yield f"{what}:"

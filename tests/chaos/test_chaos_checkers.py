@@ -112,6 +112,7 @@ BAD: dict[str, Story] = {
     "torn-transaction": Story()
     .transacted(UNKNOWN, output_of("a", "1"), output_of("b", "1"))
     .final((0, output_of("a", "1")), topic="out"),
+    "open-transaction": Story().add("final", Op.OPEN, OK, topic="out", partition=0, offset=7),
     "lost-commit": Story().committed("member", 5).told(3),
     "commit-ahead": Story().committed("member", 5).told(7),
     "unprocessed": Story()
@@ -145,6 +146,7 @@ BAD: dict[str, Story] = {
     .published("a", 0)
     .taken("anna", (0, "a"))
     .finished("anna", Op.NACK, (0, "a"))
+    .final((0, "a"))
     .final((0, "a"), (1, "a"), topic="t.dlq"),
     "before-due": Story()
     .published("a", 0, due_ms=2_000)
@@ -152,6 +154,8 @@ BAD: dict[str, Story] = {
     .finished("anna", Op.ACK, (0, "a")),
     "delay-lost": Story().published("a", 0, due_ms=2_000).final(end=0),
     "delay-doubled": Story().published("a", 0, due_ms=2_000).final((0, "a"), (1, "a")),
+    "did-not-finish": Story().done("anna", Op.WORK, UNKNOWN, note="it still waits"),
+    "undrained": Story().add("anna", Op.DRAIN, UNKNOWN, note="g is behind in t/0 by 7"),
 }
 # What comes along with an anomaly because it is the same mistake seen from another side.
 _ALSO = {"dead-doubled": {"duplicate"}}
@@ -177,6 +181,19 @@ def test_a_good_history_of_a_log_has_no_anomaly() -> None:
     story.add("reader", Op.ASSIGN, OK, topic="t", places=_places([(0, "")])).read((0, "a"), (2, "c"))
     story.add("reader", Op.ASSIGN, OK, topic="t", places=_places([(0, "")])).read((0, "a"))
     assert _found(story.final((0, "a"), (2, "c"), end=5)) == set()
+
+
+def test_a_topic_that_is_not_there_at_the_end_has_lost_everything() -> None:
+    assert _found(Story().published("a", 0).final(end=0, topic="other")) == {"unseen"}
+    assert _found(Story().published("a", -1).final(end=0, topic="other")) == {"lost-write"}
+    assert _found(Story().published("a", 0, due_ms=1).final(end=0, topic="other")) == {"delay-lost"}
+    assert _found(Story().transacted(OK, output_of("a", "1")).final(end=0)) == {"lost-write"}
+
+
+def test_a_queue_that_never_gave_anything_has_lost_everything() -> None:
+    story = Story().published("a", 0)
+    story.begin("anna", Op.TAKE, topic="t", group="g")
+    assert _found(story.final((0, "a"))) == {"queue-lost"}
 
 
 def test_what_was_never_confirmed_may_be_there_or_not() -> None:
@@ -241,3 +258,21 @@ def test_an_ack_that_nobody_confirmed_does_not_keep_a_record_from_coming_again()
 def test_a_dead_record_is_not_lost() -> None:
     story = Story().published("a", 0).taken("anna", (0, "a")).finished("anna", Op.NACK, (0, "a"))
     assert _found(story.final((0, "a")).final((0, "a"), topic="t.dlq")) == set()
+
+
+def test_a_client_of_whose_end_nothing_is_known_did_not_finish() -> None:
+    story = Story()
+    story.begin("anna", Op.WORK)
+    assert _found(story) == {"did-not-finish"}
+    assert _found(Story().done("anna", Op.WORK).add("anna", Op.DRAIN, OK)) == set()
+
+
+def test_a_group_that_ends_before_the_last_record_has_not_drained() -> None:
+    story = Story().published("a", 0).published("b", 1).read((0, "a"), group="g").committed("anna", 1)
+    story.told(1, note="last").final((0, "a"), (1, "b"))
+    assert _found(story) == {"undrained"}
+
+
+def test_what_was_acknowledged_without_an_offset_is_somewhere_at_the_end() -> None:
+    assert _found(Story().published("a", -1).final((0, "b"), end=1)) == {"lost-write", "phantom"}
+    assert _found(Story().published("a", -1).final((7, "a"))) == set()

@@ -38,6 +38,16 @@ class AbortedRead:
                         yield f"{event.process} was given {place.value}, which was aborted"
 
 
+class OpenTransaction:
+    """Nobody has ended it, though everybody who could have begun one is gone: readers of committed records wait for ever."""
+
+    name = "open-transaction"
+
+    def check(self, facts: Facts) -> Iterator[str]:
+        for event in facts.of(Op.OPEN):
+            yield f"a transaction in {event.topic}/{event.partition} is open from {event.offset} on"
+
+
 class TornTransaction:
     """Some of the outputs count and others do not; or the outputs do and the offsets do not, or the other way."""
 
@@ -48,7 +58,7 @@ class TornTransaction:
         for attempt in facts.tries(Op.TRANSACT):
             by_topic[attempt.invoked.topic].append(attempt)
         for topic, attempts in by_topic.items():
-            if facts.has_final(topic):
+            if facts.has_final:
                 found = facts.stored_values(topic)
                 yield from _torn_outputs(attempts, set(found))
                 yield from _doubled_inputs(found)

@@ -7,16 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Protocol
 
 
-class World(Protocol):
-    """Nodes are numbered from 1. Everything that is done here is undone by `heal` or by starting the node again."""
-
-    node_count: int
-
-    @property
-    def refusals(self) -> Mapping[str, str]:
-        """Faults that are not possible here, and why."""
-
-    def addresses(self) -> Addresses: ...
+class Nodes(Protocol):
+    """The processes, numbered from 1."""
 
     def start(self, node: int) -> None:
         """Returns when it says that it is ready."""
@@ -30,7 +22,26 @@ class World(Protocol):
 
     def resume(self, node: int) -> None: ...
 
-    def is_running(self, node: int) -> bool: ...
+    def is_running(self, node: int) -> bool:
+        """False also for one that ended by itself and was started again by somebody else since."""
+
+    def close(self) -> None:
+        """End them all."""
+
+
+class World(Protocol):
+    """Everything that is done here is undone by `heal` or by starting the node again."""
+
+    node_count: int
+
+    @property
+    def nodes(self) -> Nodes: ...
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """Faults that are not possible here, and why."""
+
+    def addresses(self) -> Addresses: ...
 
     def cut(self, source: int, target: int) -> None:
         """Nothing of what one node sends reaches the other. The other way stays open."""
@@ -39,6 +50,9 @@ class World(Protocol):
         """As if its cable were pulled: neither nodes nor clients reach it."""
 
     def slow(self, node: int, delay_ms: int) -> None: ...
+
+    def narrow(self, node: int, kilobits: int) -> None:
+        """So much goes through its cable in a second, either way; what is more waits, and too much of it is lost."""
 
     def fill_disk(self, node: int) -> None: ...
 

@@ -7,11 +7,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from tests.support.cluster_rest import Json, Rest
+from tests.support.kafka_clients import until
 from tests.support.local_cluster import LocalCluster
 
 NODES = (1, 2, 3)
@@ -258,12 +260,19 @@ def test_a_stream_group_reads_the_partitions_of_all_nodes(rest: Rest) -> None:
 
 
 def test_a_node_says_whether_it_is_ready_and_who_coordinates(rest: Rest) -> None:
+    assert (
+        rest.eventually(NODES, "GET", "/admin/coordinators/groups/anybody").status == 200
+    )  # so there are some
     for node in NODES:
         ready = rest.get(node, "/readyz?verbose")
         assert ready["checks"]["cluster"] == "ok"
-        coordinators = rest.get(node, "/admin/coordinators")
-        assert {one["node"] for one in coordinators["groups"]} == {"node-1", "node-2", "node-3"}
+        until(partial(coordinates_everywhere, rest, node), f"node {node} knows them")
     assert len({rest.coordinator(node, "anybody") for node in NODES}) == 1
+
+
+def coordinates_everywhere(rest: Rest, node: int) -> bool:
+    coordinators = rest.get(node, "/admin/coordinators")
+    return {one["node"] for one in coordinators["groups"]} == {"node-1", "node-2", "node-3"}
 
 
 class _Publisher:

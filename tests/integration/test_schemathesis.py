@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.support.broker import Broker
 
-EXAMPLES_MAX = 10  # per operation and phase
+EXAMPLES_MAX = 6  # per operation and phase
 TIMEOUT_S = 300.0
 
 # Small limits, which the document repeats: waiting ends soon, and topics stay small.
@@ -36,6 +36,8 @@ def before_call(context, case, kwargs):
         return
     if case.path_parameters and len(str(case.path_parameters.get("topic", ""))) > 238:
         case.path_parameters["topic"] = "orders"  # a queue's name is a little shorter than a topic's
+    if case.method == "DELETE" and case.path_parameters and case.path_parameters.get("topic") == "orders":
+        case.path_parameters["topic"] = "nowhere"  # others are sent there as the example that the document has
     if case.query and case.path.endswith("/poll"):
         case.query.pop("visibility", None)  # only members of mode queue have it
     if case.query and "offset" in case.query:
@@ -46,6 +48,7 @@ def before_call(context, case, kwargs):
         for name in ("share.session.timeout.ms", "share.heartbeat.interval.ms"):  # one must be the longer
             case.body["config"].pop(name, None)
         case.body["config"].pop("delay.max.ms", None)  # or delays that come later would be too long
+        case.body["config"].pop("scaling", None)  # is chosen when a topic is created, and stays
     if isinstance(case.body, dict):
         case.body.pop("replica_assignments", None)  # of nodes that are there, partition by partition
     if isinstance(case.body, dict) and "messages" in case.body:

@@ -155,13 +155,13 @@ def test_tasks_that_commit_for_themselves_are_each_seen_at_once(target: Target) 
     assert target.is_settled
 
 
-def test_delayed_rows_arrive_where_there_is_no_transaction(target: Target) -> None:
+def test_delayed_rows_arrive_where_there_is_no_transaction(shared_broker: Broker, target: Target) -> None:
     target.create()
     job = Job(target, {"guarantee": "at_least_once"})
     due = pa.array([datetime.now(UTC) + timedelta(hours=1), None], pa.timestamp("us", "UTC"))
     job.attempt("0-1", pa.record_batch({"value": [b"later", b"now"], "deliver_at": due}))
     assert target.values() == [b"now"]
-    with closing(Connection(target.broker.url, timeout_s=10)) as rest:
+    with closing(Connection(shared_broker.url, timeout_s=10)) as rest:
         reply = rest.request("GET", f"/topics/{target.topic}/delayed")
     assert json.loads(reply.body)["count"] == 1
     with pytest.raises(PipelineError, match="guarantee=at_least_once"):
@@ -185,10 +185,12 @@ def test_other_clients_read_every_codec(target: Target, codec: str) -> None:
 
 
 @pytest.mark.parametrize("partitioner", list(Partitioner))
-def test_keys_land_where_rest_puts_them(target: Target, partitioner: Partitioner) -> None:
+def test_keys_land_where_rest_puts_them(
+    shared_broker: Broker, target: Target, partitioner: Partitioner
+) -> None:
     target.create(partitioner=partitioner.value)
     keys = [f"customer-{number * 7919}".encode() for number in range(300)]
-    with RestClient(target.broker.url) as rest:
+    with RestClient(shared_broker.url) as rest:
         messages = [NewMessage(b"rest", key) for key in keys]
         by_rest = [one.partition for one in rest.publish(target.topic, messages)]
     job = Job(target)
@@ -219,13 +221,15 @@ def test_broker_that_does_not_answer_is_named(target: Target) -> None:
         job.attempt("0-1", frame(b"1"))
 
 
-def test_topic_that_goes_while_it_is_written_is_said_to_be_gone(target: Target) -> None:
+def test_topic_that_goes_while_it_is_written_is_said_to_be_gone(
+    shared_broker: Broker, target: Target
+) -> None:
     target.create()
     job = Job(target, {"batch.size": "1024", "request.timeout.ms": "1s"})
 
     def rows() -> Iterator[pa.RecordBatch]:
         yield frame(*[b"x" * 100] * 100)
-        with RestClient(target.broker.url) as rest:
+        with RestClient(shared_broker.url) as rest:
             rest.delete_topic(target.topic)
         yield frame(*[b"x" * 100] * 100)
 
@@ -234,10 +238,10 @@ def test_topic_that_goes_while_it_is_written_is_said_to_be_gone(target: Target) 
         write_task(job.connect, job.options, ["value"], identity, rows())
 
 
-def test_topics_are_created_where_that_is_asked_for(target: Target) -> None:
+def test_topics_are_created_where_that_is_asked_for(shared_broker: Broker, target: Target) -> None:
     job = Job(target, {"createTopics": "true"})
     job.commit(job.attempt("0-1", frame(b"1")), job.attempt("1-1", frame(b"2")))
-    with RestClient(target.broker.url) as rest:
+    with RestClient(shared_broker.url) as rest:
         count = rest.topic(target.topic).partitions
     assert Target(target.broker, target.topic, count).values() == [b"1", b"2"]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
+from goqueue.core.raft.messages import Entry, EntryKind
 from goqueue.sim.cluster.checkers import (
     CLUSTER_CHECKERS,
     AckedOnMinInSyncDisks,
@@ -34,6 +36,7 @@ from goqueue.sim.kafka.history import Part
 
 PART = Part("orders", 0)
 ONE, TWO = Life("node-1", 1), Life("node-2", 1)
+ENTRY = Entry(1, 1, EntryKind.COMMAND, b"x")
 
 
 def sound() -> ClusterHistory:
@@ -41,7 +44,7 @@ def sound() -> ClusterHistory:
     history = ClusterHistory(sent={"a": PART, "b": PART})
     history.led += [Led(PART, 0, ONE, 0.0), Led(PART, 1, TWO, 5.0)]
     history.ruled += [Ruled(1, ONE, 0.0), Ruled(2, TWO, 4.0)]
-    history.applied += [Applied(1, b"x", ONE), Applied(1, b"x", TWO)]
+    history.applied += [Applied(ENTRY, ONE), Applied(ENTRY, TWO)]
     history.acked += [
         Acked(PART, 0, ("a",), "node-1", ("node-1", "node-2"), 2, 1.0, 2.0),
         Acked(PART, 1, ("b",), "node-2", ("node-2", "node-3"), 2, 6.0, 7.0),
@@ -101,7 +104,7 @@ def zombie_acks(history: ClusterHistory) -> None:
 
 
 def nodes_disagree(history: ClusterHistory) -> None:
-    history.applied.append(Applied(1, b"y", Life("node-3", 1)))
+    history.applied.append(Applied(structs.replace(ENTRY, term=2), Life("node-3", 1)))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from goqueue.core.catalog import (
     encode_command,
     encode_events,
 )
+from goqueue.core.cluster.commands import RaiseLevel
+from goqueue.core.cluster.levels import LEVEL_NEWEST
 from goqueue.core.cluster.nodes import Endpoints
 from goqueue.core.cluster.partitions import PartitionState
 from goqueue.model.limits import Limits
@@ -47,13 +49,26 @@ class CatalogRun:
         return events
 
     def register(
-        self, number: int, *, is_clean: bool = True, lost: list[tuple[str, int]] | None = None, rack: str = ""
+        self,
+        number: int,
+        *,
+        is_clean: bool = True,
+        lost: list[tuple[str, int]] | None = None,
+        rack: str = "",
+        level: int = LEVEL_NEWEST,
     ) -> None:
         self._starts += 1
         name = f"n{number}"
         self.run(
-            RegisterNode(name, f"{name}/{self._starts}", endpoints(name), rack, "1", is_clean, lost or [])
+            RegisterNode(
+                name, f"{name}/{self._starts}", endpoints(name), rack, "1", is_clean, lost or [], level
+            )
         )
+
+    def raise_level(self, level: int = LEVEL_NEWEST, *, without: int | None = None) -> list[Event]:
+        """As a controller that has heard of all nodes but perhaps one."""
+        nodes = {node.name: node.incarnation for node in self.catalog.nodes() if node.number != without}
+        return self.run(RaiseLevel(level, nodes))
 
     def start(self, number: int, *, is_clean: bool = True, rack: str = "") -> None:
         self.register(number, is_clean=is_clean, rack=rack)
@@ -83,10 +98,12 @@ class CatalogRun:
     def state(self, topic: str = "t", index: int = 0) -> PartitionState:
         return self.catalog.partition(topic, index)
 
-    def propose(self, *in_sync: int, topic: str = "t", index: int = 0) -> list[Event]:
+    def propose(
+        self, *in_sync: int, topic: str = "t", index: int = 0, is_damaged: bool = False
+    ) -> list[Event]:
         """As the leader of the partition."""
         state = self.state(topic, index)
-        proposal = InSyncProposal(topic, index, state.leader_epoch, state.epoch, list(in_sync))
+        proposal = InSyncProposal(topic, index, state.leader_epoch, state.epoch, list(in_sync), is_damaged)
         return self.run(AlterPartitions(state.leader, self.incarnation(state.leader), [proposal]))
 
     def replayed(self) -> Catalog:

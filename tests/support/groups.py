@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from goqueue.core.cluster.scaling import Scaling
 from goqueue.core.group.commands import (
     Command,
     CommitOffsets,
@@ -25,6 +26,7 @@ from goqueue.core.group.commands import (
 from goqueue.core.group.config import GroupConfig
 from goqueue.core.group.consumer_events import ConsumerGroupFacts
 from goqueue.core.group.events import Event, GroupCodec, GroupSaved
+from goqueue.core.group.gates import GateNotes
 from goqueue.core.group.outcome import Outcome, Ticket
 from goqueue.core.group.shard import GroupShard
 from goqueue.model.codes import Code
@@ -51,7 +53,9 @@ class Desk:
     def __init__(self, config: GroupConfig | None = None, topics: FixedTopics | None = None) -> None:
         self.config = config or GroupConfig()
         self.topics = topics or FixedTopics(orders=4, bills=2)
-        self.shard = GroupShard(self.config, self.topics)
+        self.scalings: dict[str, Scaling] = {}
+        self.notes = GateNotes()
+        self.shard = self._new_shard()
         self.now_ms = START_MS
         self.log: list[tuple[bytes, bytes | None]] = []
         self.answers: dict[Ticket, Reply | GoQueueError] = {}
@@ -113,10 +117,13 @@ class Desk:
         return list(dict(self.log).items())
 
     def replayed(self, records: Iterable[tuple[bytes, bytes | None]] | None = None) -> GroupShard:
-        shard = GroupShard(self.config, self.topics)
+        shard = self._new_shard()
         for key, value in self.log if records is None else records:
             shard.apply(GroupCodec().decode(key, value))
         return shard
+
+    def _new_shard(self) -> GroupShard:
+        return GroupShard(self.config, self.topics, self.scalings.get, self.notes)
 
     def restart(self) -> None:
         self.shard = self.replayed()
@@ -170,6 +177,13 @@ class Desk:
         assert isinstance(answer, PartitionResults)
         error = answer.partitions[0].error
         return error.code if error else None
+
+    def commit_as(
+        self, member_id: str, epoch: int, offset: int, *, place: tuple[str, int], group: str = "g"
+    ) -> GoQueueError | None:
+        """By a member of the consumer protocol."""
+        command = CommitOffsets(group, (NewOffset(*place, offset),), member_id, epoch)
+        return self.call(command, PartitionResults).partitions[0].error
 
     def committed(self, *, group: str = "g", place: tuple[str, int] = ("orders", 0)) -> int:
         topic, partition = place

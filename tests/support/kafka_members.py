@@ -108,6 +108,7 @@ def kafka_python_member(kafka: str, group: str, topic: str, **settings: object) 
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             heartbeat_interval_ms=HEARTBEAT_MS,
+            metadata_max_age_ms=1_000,  # it may join before it knows the topic, and then gets nothing until it does
             **settings,
         )
         while not member.leaving.is_set():

@@ -12,10 +12,20 @@ class PlayedLeadership:
     def __init__(self, epoch: int, *, are_away: bool = False) -> None:
         self.epoch = epoch
         self.has_enough = True
+        self.is_cut_off = False
         self.are_away = are_away
 
     def began(self, partition: Partition) -> None:
         self.appended(partition)
+
+    def failed(self, partition: Partition) -> None:
+        pass
+
+    def damaged(self, partition: Partition) -> bool:
+        return False
+
+    def synced(self, partition: Partition) -> None:
+        pass
 
     def appended(self, partition: Partition) -> None:
         if not self.are_away:

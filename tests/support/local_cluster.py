@@ -8,6 +8,7 @@ As a program this is one of the nodes: its place in the cluster is the argument.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,13 +17,14 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from tests.support.broker import START_TIMEOUT_S, Lines, clean_environment
 from tests.support.ports import port_of_ours
 
 from goqueue.cli.config import Config
 from goqueue.cli.logs import start_logging
 from goqueue.cli.serve import run_until_signal
+from goqueue.core.cluster.levels import LEVEL_NEWEST
 from goqueue.model.settings import TopicSettings
 from goqueue.node.config import ClusterConfig, NodeConfig, Peer
 
@@ -37,7 +39,9 @@ class Seat(Struct, frozen=True):
     data_dir: str
     http: int
     kafka: int
-    cluster: Sequence[int]  # of all nodes, by number
+    cluster: Sequence[int]  # of the configured peers, by number
+    listen: int = 0  # for other nodes, where it is none of these
+    level: int = LEVEL_NEWEST  # of features, that it says it understands
 
 
 def config_of(seat: Seat) -> Config:
@@ -53,12 +57,13 @@ def config_of(seat: Seat) -> Config:
         lease_renew_ms=300,
         replica_lag_ms_max=2_000,
         balance_ms=5_000,
+        feature_level_max=seat.level,
     )
     return Config(
         data_dir=seat.data_dir,
         http=f"127.0.0.1:{seat.http}",
         kafka=f"127.0.0.1:{seat.kafka}",
-        cluster_listen=f"127.0.0.1:{seat.cluster[seat.number - 1]}",
+        cluster_listen=f"127.0.0.1:{seat.listen or seat.cluster[seat.number - 1]}",
         cluster_secret=SECRET,
         node=NodeConfig(
             node_id=f"node-{seat.number}",
@@ -104,16 +109,23 @@ class ClusterNode:
     def stop(self) -> int:
         """Ask it to end and wait until it has; the exit code."""
         self._process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Until it has come to its end; the exit code."""
         return self._process.wait(START_TIMEOUT_S)
 
 
 class LocalCluster:
     """Nodes 1 to `size`. The constructor returns when all are ready."""
 
-    def __init__(self, folder: Path, size: int = 3) -> None:
+    def __init__(self, folder: Path, size: int = 3, *, level: int = LEVEL_NEWEST) -> None:
         cluster = [port_of_ours() for _ in range(size)]
+        self._folder = folder
         self._seats = {
-            number: Seat(number, str(folder / f"node-{number}"), port_of_ours(), port_of_ours(), cluster)
+            number: Seat(
+                number, str(folder / f"node-{number}"), port_of_ours(), port_of_ours(), cluster, level=level
+            )
             for number in range(1, size + 1)
         }
         self.nodes: dict[int, ClusterNode] = {}
@@ -135,8 +147,52 @@ class LocalCluster:
 
     def restart(self, number: int) -> None:
         """After its end; back when it is ready."""
-        self.nodes[number] = ClusterNode(self._seats[number])
+        self.begin_restart(number)
         self.nodes[number].until_ready()
+
+    def begin_restart(self, number: int) -> None:
+        self.nodes[number] = ClusterNode(self._seats[number])
+
+    def upgrade(self, number: int) -> None:
+        """One that was started at an older level: stop it, and start it at the newest."""
+        assert self.nodes[number].stop() == 0
+        self._seats[number] = structs.replace(self._seats[number], level=LEVEL_NEWEST)
+        self.restart(number)
+
+    def add(self, number: int, *, level: int = LEVEL_NEWEST) -> ClusterNode:
+        """A node that nobody has configured; it may not be ready yet."""
+        peers = self._seats[1].cluster
+        self._seats[number] = Seat(
+            number,
+            str(self._folder / f"node-{number}"),
+            port_of_ours(),
+            port_of_ours(),
+            peers,
+            listen=port_of_ours(),
+            level=level,
+        )
+        self.nodes[number] = ClusterNode(self._seats[number])
+        return self.nodes[number]
+
+    def start_namesake(self, number: int) -> ClusterNode:
+        """A second process that says it is this node, on an empty disk elsewhere. The caller ends it."""
+        return self.start_elsewhere(number, self._folder / f"namesake-{number}")
+
+    def start_elsewhere(self, number: int, folder: Path) -> ClusterNode:
+        """Under the name of this node, with another folder and other ports. The caller ends it."""
+        seat = structs.replace(
+            self._seats[number],
+            data_dir=str(folder),
+            http=port_of_ours(),
+            kafka=port_of_ours(),
+            listen=port_of_ours(),
+        )
+        return ClusterNode(seat)
+
+    def forget(self, number: int) -> None:
+        """Its machine is lost for good, with its disk."""
+        self.kill9(number)
+        shutil.rmtree(self._folder / f"node-{number}")
 
     def end(self) -> None:
         for node in self.nodes.values():

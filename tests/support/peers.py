@@ -18,7 +18,7 @@ from goqueue.api.kafka.call import Api
 from goqueue.api.kafka.connection import Connection as FrameConnection
 from goqueue.api.kafka.dispatch import Dispatch
 from goqueue.api.kafka.peer_login import PeerLogin, cluster_apis
-from goqueue.core.catalog import Command
+from goqueue.core.cluster.commands import Order
 from goqueue.core.cluster.nodes import Endpoints
 from goqueue.core.raft.messages import Message
 from goqueue.node.cluster.ports import Beat, BeatAnswer, ClusterState, Copying, Done, Join, NodeView
@@ -70,7 +70,7 @@ class PlayedService:
     async def leave(self, source: str, name: str) -> Done:
         return await self._done(source, name)
 
-    async def execute(self, source: str, command: Command) -> Done:
+    async def execute(self, source: str, command: Order) -> Done:
         return await self._done(source, command)
 
     def state(self) -> ClusterState:

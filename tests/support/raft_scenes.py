@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.raft_quorum import RaftQuorum, Weather
-from tests.support.raft_transcript import Transcript
-
 from goqueue.core.raft.config import RaftConfig
 from goqueue.core.raft.raft import Raft, Restored
+from goqueue.sim.quorum.quorum import RaftQuorum, Weather
+from goqueue.sim.quorum.transcript import Transcript
 
 FOLDER = Path(__file__).parents[1] / "golden" / "raft"
 EVEN = Weather(delay_ms_max=2)  # every message takes a millisecond
@@ -124,13 +123,13 @@ def snapshot() -> RaftQuorum:
 
 
 def observer() -> RaftQuorum:
-    """An observer gets everything and becomes a voter."""
+    """An observer gets everything, is trusted when it may not have forgotten a vote any more, and becomes a voter."""
     quorum = _led(_quorum(1, 1))
     leader = quorum.leader
     assert leader is not None
     leader.set_observers(["n2"])
     quorum.propose()
-    quorum.run(10)
+    quorum.run(1_500)
     leader.change_voters(["n1", "n2"], quorum.now_ms)
     quorum.touch("n1")
     quorum.run(10)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.support.raft_quorum import STORM, MakeRaft, RaftQuorum, make_raft
-
 from goqueue.core.raft.raft import InvalidVoters, NotLeading, Overloaded
+from goqueue.sim.quorum.quorum import STORM, MakeRaft, RaftQuorum, make_raft
 
 ACTIONS = (
     "propose",
@@ -111,16 +110,19 @@ class Storm:
                 self._try(lambda: leader.change_voters(after, quorum.now_ms))
                 leader.set_observers(quorum.names)
                 quorum.touch(leader.name)
-            case "lose":
+            case "lose" | "wipe":
                 # With fewer than three voters, or two that have lost their logs, there is nobody left who knows.
                 is_small = any(len(raft.voters) < 3 for raft in quorum.running) or len(quorum.running) < len(
                     quorum.names
                 )
                 if not self._is_anybody_recovering() and not is_small:
-                    quorum.lose_log(name, random.choice((0, 0, 1, 3)))
+                    quorum.lose_log(name, random.choice((0, 0, 1, 3)), is_unknown=action == "wipe")
 
     def _is_anybody_recovering(self) -> bool:
-        return any(member.disk.state.is_recovering for member in self.quorum.members.values())
+        return any(
+            member.disk.state.is_recovering or not (member.disk.entries or member.disk.snapshot)
+            for member in self.quorum.members.values()
+        )
 
     def _try(self, use: Callable[[], object]) -> None:
         try:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from tests.support.broker import Broker
 from tests.support.kafka_clients import Confluent, Read
 
 from goqueue.client.kafka import LATEST, KafkaCluster
 
 
+class Reachable(Protocol):
+    @property
+    def kafka(self) -> str:
+        """Where Kafka clients begin: one address, or several with commas."""
+
+
 @dataclass(frozen=True)
 class Target:
-    broker: Broker
+    broker: Reachable
     topic: str
     partition_count: int = 3
 

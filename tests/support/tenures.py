@@ -55,12 +55,22 @@ class PlayedLeadership:
     def __init__(self, epoch: int, *, is_prompt: bool = True) -> None:
         self.epoch = epoch
         self.has_enough = True
+        self.is_cut_off = False
         self.is_prompt = is_prompt
         self._logs: list[Partition] = []
 
     def began(self, partition: Partition) -> None:
         self._logs.append(partition)
         self.appended(partition)
+
+    def failed(self, partition: Partition) -> None:
+        pass
+
+    def damaged(self, partition: Partition) -> bool:
+        return False
+
+    def synced(self, partition: Partition) -> None:
+        pass
 
     def appended(self, partition: Partition) -> None:
         if self.is_prompt:

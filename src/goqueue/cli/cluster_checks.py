@@ -38,7 +38,8 @@ def cluster_warnings(in_force: Mapping[str, Setting]) -> list[str]:
     if not peers or any(peer.name == name for peer in peers):
         return []
     return [
-        f"node_id = {name} is not among cluster.peers: this node follows the cluster and holds replicas, but never votes"
+        f"node_id = {name} is not among cluster.peers: this node follows the cluster and holds replicas, and votes "
+        f"once `goqueue cluster voters add {name}` was called"
     ]
 
 

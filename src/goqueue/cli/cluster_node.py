@@ -14,6 +14,7 @@ from goqueue.cli.link_patience import link_times
 from goqueue.log.os_disk import OsDisk
 from goqueue.node.clock import Clock
 from goqueue.node.cluster.secret import Secret
+from goqueue.node.directory import split_address
 from goqueue.node.ids import RandomIds
 from goqueue.node.node import Node
 from goqueue.peer.dialling import Credentials
@@ -35,9 +36,12 @@ def cluster_parts(config: Config, clock: Clock) -> ClusterParts:
     peers = {peer.name: (peer.host, peer.port) for peer in config.node.cluster.peers}
 
     def address_of(target: str) -> tuple[str, int] | None:
-        """As configured; who has joined since is where it said it was."""
-        found = peers.get(target)
-        return found if found is not None else node.directory.cluster_address(target)
+        """As configured; who has joined since is where it said it was, or was when this node last knew."""
+        found = peers.get(target) or node.directory.cluster_address(target)
+        if found is not None or node.cluster is None:
+            return found
+        remembered = node.cluster.remembered_address(target)
+        return None if remembered is None else split_address(remembered)
 
     def cluster_id() -> str | None:
         return None if node.cluster is None else node.cluster.cluster_id

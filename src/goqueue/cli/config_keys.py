@@ -12,6 +12,7 @@ from typing import NamedTuple
 from goqueue.cli.addresses import Address, is_node_id, parse_address
 from goqueue.cli.peer_list import format_peers, parse_peers
 from goqueue.cli.profiles import PROFILES
+from goqueue.core.cluster.levels import LEVEL_NEWEST, LEVEL_OLDEST
 from goqueue.model.errors import InvalidSetting
 from goqueue.model.settings import (
     SETTING_NAMES,
@@ -246,6 +247,11 @@ KEYS: tuple[Key, ...] = (
     Key("groups.share_topic_count_max", _COUNT, "Topics that such a member may subscribe to."),
     Key("groups.consumer_rebalance_ms_max", _INTERVAL, "How long such a member may hold on to a partition."),
     Key(
+        "groups.gate_wait_ms",
+        _INTERVAL,
+        "How long a group that commits nothing waits for a partition that came by growth of a keyed topic.",
+    ),
+    Key(
         "transactions.timeout_ms_max", _INTERVAL, "The longest time-out a transactional producer may ask for."
     ),
     Key("transactions.id_expiration_ms", _RETENTION, "How long an idle transactional id is remembered."),
@@ -339,6 +345,11 @@ KEYS: tuple[Key, ...] = (
         "cluster.balance_ms",
         _INTERVAL,
         "How often leaderships are given back to the replicas that are preferred.",
+    ),
+    Key(
+        "cluster.feature_level_max",
+        _whole(LEVEL_OLDEST, LEVEL_NEWEST),
+        "The feature level that this node says it understands; a lower one than its own keeps the way back to an older version open.",
     ),
     *(
         Key(f"topic_defaults.{name}", _topic_setting(name), setting_facts(name).documentation)

@@ -1,6 +1,7 @@
 """A cluster on this machine: one process per node, watched over by this one.
 
-A node that dies is started again. When this process is told to stop, the nodes stop one after another, so that each hands over what
+A node that dies is started again: at once where it had served for a while, and after a pause that doubles each time where it dies
+soon after it was ready, so that one which cannot live does not keep the machine busy. When this process is told to stop, the nodes stop one after another, so that each hands over what
 it leads to those that are left, as long as these are a majority. Each node holds the other end of a pipe to this process: whatever ends it, kill -9 too, ends them.
 """
 
@@ -22,8 +23,12 @@ _LINE_BYTES_MAX = 1024 * 1024
 _STOP_S_MAX = 60.0  # for one node to hand over and to finish requests; then it is killed
 _PAUSE_S_MIN = 0.2
 _PAUSE_S_MAX = 30.0
-_WELL_S = 60.0  # a node that has lived for so long has no bad habit: its next restart comes soon
+# Who has served for so long has not died of its start. It is short, since somebody who tries what a cluster takes kills nodes every few
+# seconds, and wants to see them come back and not a pause that grows.
+_WELL_S = 5.0
 _READY = "ready "
+_INPUT = 0  # the descriptor of standard input
+_INPUT_BYTES = 4_096
 
 
 class NodeFailed(Exception):
@@ -35,6 +40,19 @@ class Started(NamedTuple):
 
     node: LocalNode
     command: Sequence[str]
+
+
+class Pause:
+    """How long a node that has ended stays down."""
+
+    def __init__(self) -> None:
+        self._next_s = _PAUSE_S_MIN
+
+    def after(self, served_s: float) -> float:
+        """It had been ready for so long."""
+        now_s = _PAUSE_S_MIN if served_s >= _WELL_S else self._next_s
+        self._next_s = min(2 * now_s, _PAUSE_S_MAX)
+        return now_s
 
 
 class LocalCluster:
@@ -55,7 +73,7 @@ class LocalCluster:
         self._on_ready = on_ready
         self._on_all_ready = on_all_ready
         self._processes: dict[str, Process] = {}
-        self._ready: dict[str, None] = {}  # those that have been ready once
+        self._ready_s: dict[str, float] = {}  # when those that have been ready were so last
         self._is_stopping = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -96,7 +114,7 @@ class LocalCluster:
     async def _end(self, name: str, *, hands_over: bool) -> None:
         """Who does not end in time is killed."""
         process = self._processes[name]
-        if hands_over or process.stdin is None or name not in self._ready:
+        if hands_over or process.stdin is None or name not in self._ready_s:
             _terminate(process)
         else:
             process.stdin.close()
@@ -109,23 +127,24 @@ class LocalCluster:
             await process.wait()
 
     async def _keep(self, start: Started) -> None:
-        name, pause_s = start.node.name, _PAUSE_S_MIN
+        name, pause = start.node.name, Pause()
         loop = asyncio.get_running_loop()
         while not self._is_stopping.is_set():
             began_s = loop.time()
             code = await self._live(start)
             if self._is_stopping.is_set():
                 return
-            if name not in self._ready:
+            if name not in self._ready_s:
                 raise NodeFailed(
                     f"{name} cannot start: it ended with {_describe(code)}; its last lines say why"
                 )
-            logger.error("node has ended name=%s with=%r restarts=%s", name, _describe(code), self._restarts)
             if not self._restarts:
+                logger.error("node has ended name=%s with=%r", name, _describe(code))
                 return
-            pause_s = _PAUSE_S_MIN if loop.time() - began_s >= _WELL_S else pause_s
+            ready_s = self._ready_s[name]
+            pause_s = pause.after(loop.time() - ready_s if ready_s >= began_s else 0.0)
+            logger.error("node has ended name=%s with=%r restart_s=%.1f", name, _describe(code), pause_s)
             await self._rest(pause_s)
-            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
     async def _live(self, start: Started) -> int:
         """One life of a node: from its start to its exit code."""
@@ -171,18 +190,19 @@ class LocalCluster:
             _print(name, line)
             return
         self._on_ready(name, line.removeprefix(_READY))
-        was_complete = len(self._ready) == len(self._starts)
-        self._ready[name] = None
-        if not was_complete and len(self._ready) == len(self._starts):
+        was_complete = len(self._ready_s) == len(self._starts)
+        self._ready_s[name] = asyncio.get_running_loop().time()
+        if not was_complete and len(self._ready_s) == len(self._starts):
             self._on_all_ready()
 
 
-def run_local_cluster(cluster_of: Callable[[], LocalCluster]) -> None:
-    """Until SIGTERM or Ctrl-C; a second one ends everything at once. The cluster is made inside the loop that runs it."""
-    asyncio.run(_run_with_signals(cluster_of))
+def run_local_cluster(cluster_of: Callable[[], LocalCluster], *, until_input_ends: bool = False) -> None:
+    """Until SIGTERM or Ctrl-C; a second one ends everything at once. With `until_input_ends` also when standard input ends. The
+    cluster is made inside the loop that runs it."""
+    asyncio.run(_run_with_signals(cluster_of, until_input_ends=until_input_ends))
 
 
-async def _run_with_signals(cluster_of: Callable[[], LocalCluster]) -> None:
+async def _run_with_signals(cluster_of: Callable[[], LocalCluster], *, until_input_ends: bool) -> None:
     cluster, stop = cluster_of(), asyncio.Event()
 
     def on_signal(number: signal.Signals) -> None:
@@ -195,7 +215,16 @@ async def _run_with_signals(cluster_of: Callable[[], LocalCluster]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal, number)
+    if until_input_ends:
+        loop.add_reader(_INPUT, _on_input, stop)
     await cluster.run(stop)
+
+
+def _on_input(stop: asyncio.Event) -> None:
+    if not os.read(_INPUT, _INPUT_BYTES):
+        asyncio.get_running_loop().remove_reader(_INPUT)
+        logger.info("stopping reason='standard input has ended'")
+        stop.set()
 
 
 def _terminate(process: Process) -> None:

@@ -11,6 +11,7 @@ from goqueue.client.rest import ApiError, Message, RestClient, Unreachable
 
 _PAGE_COUNT = 1_000
 _WAIT_MS = 30_000
+_LOOK_S = 0.5  # a signal that comes just before a wait without an end does not end it
 _PAGES_AHEAD = 16  # what is read but not printed yet stays bounded: readers wait for the printer
 
 
@@ -58,7 +59,10 @@ def follow(url: str, topic: str, starts: list[Start]) -> Iterator[Stretch]:
         # Daemons, because a long poll cannot be interrupted and must not hold up the end of the program.
         threading.Thread(target=_follow_one, args=(url, topic, start, arrived), daemon=True).start()
     while True:
-        item = arrived.get()
+        try:
+            item = arrived.get(timeout=_LOOK_S)
+        except queue.Empty:
+            continue
         if not isinstance(item, Stretch):
             raise item
         yield item

@@ -26,6 +26,7 @@ class ClusterNode(Struct, frozen=True):
     leader_count: int
     replica_count: int
     last_heard_ms: int | None = None
+    level: int | None = None
 
 
 class ClusterNodes(Struct, frozen=True):
@@ -42,6 +43,7 @@ class ClusterState(Struct, frozen=True):
     commit_index: int
     applied_index: int
     last_index: int
+    level: int = 1
 
 
 class ClusterHealth(Struct, frozen=True):
@@ -54,6 +56,11 @@ class ClusterHealth(Struct, frozen=True):
     @property
     def is_well(self) -> bool:
         return self.status == "ok"
+
+
+class Voters(Struct, frozen=True):
+    voters: list[str]
+    controller: str | None
 
 
 class MovedPartition(Struct, frozen=True):

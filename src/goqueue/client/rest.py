@@ -12,7 +12,14 @@ from typing import Self, TypeVar
 import msgspec
 from msgspec import Struct
 
-from goqueue.client.cluster_views import ClusterHealth, ClusterNode, ClusterNodes, ClusterState, Rebalanced
+from goqueue.client.cluster_views import (
+    ClusterHealth,
+    ClusterNode,
+    ClusterNodes,
+    ClusterState,
+    Rebalanced,
+    Voters,
+)
 from goqueue.client.connection import ApiError, Connection, Reply, Unreachable, error_of, segment
 from goqueue.model.acks import Acks
 from goqueue.model.record import Header
@@ -66,6 +73,15 @@ class TopicSummary(Struct, frozen=True):
 class OffsetRange(Struct, frozen=True):
     earliest: int
     latest: int
+
+
+class Scaled(Struct, frozen=True):
+    """How many partitions a topic had, and has or will have."""
+
+    name: str
+    old_count: int
+    new_count: int
+    partitions_added: int
 
 
 class Topic(Struct, frozen=True):
@@ -137,6 +153,13 @@ class RestClient:
         body = {"config": dict(config)}
         _expect_success(self._connection.request("PATCH", f"/topics/{segment(name)}", body=body))
 
+    def scale_topic(self, name: str, partition_count: int, *, discard_read: bool = False) -> Scaled:
+        """More partitions or, of a topic with scaling=keyed, fewer: then this is only the beginning of it. What goes does so when
+        retention has emptied it, or, with `discard_read`, when every group has read it."""
+        path = f"/admin/topics/{segment(name)}/partitions"
+        body = {"count": partition_count, **({"discard_read": True} if discard_read else {})}
+        return _decode(self._connection.request("POST", path, body=body), Scaled)
+
     def delete_topic(self, name: str) -> None:
         _expect_success(self._connection.request("DELETE", f"/topics/{segment(name)}"))
 
@@ -195,6 +218,20 @@ class RestClient:
 
     def undrain_node(self, name: str) -> ClusterNode:
         return _decode(self._connection.request("POST", "/cluster/undrain", body={"node": name}), ClusterNode)
+
+    def remove_node(self, name: str) -> list[ClusterNode]:
+        """Those that are left."""
+        reply = self._connection.request("DELETE", f"/cluster/nodes/{segment(name)}")
+        return _decode(reply, ClusterNodes).nodes
+
+    def voters(self) -> Voters:
+        return _decode(self._connection.request("GET", "/cluster/voters"), Voters)
+
+    def add_voter(self, name: str) -> Voters:
+        return _decode(self._connection.request("POST", "/cluster/voters", body={"node": name}), Voters)
+
+    def remove_voter(self, name: str) -> Voters:
+        return _decode(self._connection.request("DELETE", f"/cluster/voters/{segment(name)}"), Voters)
 
     def rebalance(self) -> Rebalanced:
         """Partitions go back to their preferred leaders; those that did."""

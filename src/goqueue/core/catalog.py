@@ -12,7 +12,15 @@ from typing import assert_never
 
 from msgspec import structs
 
-from goqueue.core.cluster import membership, partition_decisions, placement, plan_decisions, planning
+from goqueue.core.cluster import (
+    membership,
+    partition_decisions,
+    plan_decisions,
+    planning,
+    scaling,
+    scaling_decisions,
+    topic_placement,
+)
 from goqueue.core.cluster.commands import (
     AdvancePlan,
     AlterPartitions,
@@ -26,6 +34,8 @@ from goqueue.core.cluster.commands import (
     ElectionKind,
     ElectLeaders,
     FenceNode,
+    FencePartition,
+    FinishShrinking,
     GrowTopic,
     InSyncProposal,
     MakeCompanion,
@@ -33,23 +43,29 @@ from goqueue.core.cluster.commands import (
     MakeReceiptKey,
     NameCluster,
     PausePlan,
+    RaiseLevel,
     ReassignPartitions,
     RegisterNode,
+    ReleaseHolds,
+    RelieveNodes,
     RemoveNode,
+    ReportDrained,
     ReserveProducerId,
     ReserveProducerIds,
     ResumePlan,
+    ShrinkTopic,
     UndrainNode,
     UnfenceNode,
     decode_command,
     encode_command,
 )
-from goqueue.core.cluster.draft import Cluster, Draft
-from goqueue.core.cluster.elections import ElectionRules, can_serve, settle
+from goqueue.core.cluster.draft import Cluster
+from goqueue.core.cluster.elections import ElectionRules
 from goqueue.core.cluster.events import (
     ClusterNamed,
     CompanionMade,
     Event,
+    LevelRaised,
     MovesChanged,
     NodeRegistered,
     NodeRemoved,
@@ -61,30 +77,29 @@ from goqueue.core.cluster.events import (
     ProducerIdReserved,
     ProducerIdsReserved,
     ReceiptKeyMade,
+    ScalingChanged,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
     TopicGrown,
+    TopicShrunk,
     decode_event,
     decode_events,
     encode_event,
     encode_events,
 )
+from goqueue.core.cluster.levels import LEVEL_NEWEST, LEVEL_OLDEST, check_level, level_of
 from goqueue.core.cluster.node_table import NodeTable
 from goqueue.core.cluster.nodes import NodeEntry
 from goqueue.core.cluster.partition_table import PartitionTable
-from goqueue.core.cluster.partitions import STANDALONE, PartitionState, new_partition, ordered
+from goqueue.core.cluster.partitions import STANDALONE, PartitionState, new_partition
 from goqueue.core.cluster.plan_table import PlanTable
 from goqueue.core.cluster.plans import Move
-from goqueue.core.cluster.snapshot import Snapshot, decode_snapshot, encode_snapshot
-from goqueue.core.cluster.topic_register import TopicRegister
+from goqueue.core.cluster.scaling import Scaling
+from goqueue.core.cluster.snapshot import VERSION, Snapshot, decode_snapshot, encode_snapshot
+from goqueue.core.cluster.topic_register import TopicRegister, is_keyed
 from goqueue.model.cluster_errors import WrongCluster
-from goqueue.model.errors import (
-    InvalidReplicaAssignment,
-    InvalidReplicationFactor,
-    InvalidRequest,
-    TopicNotFound,
-)
+from goqueue.model.errors import InvalidRequest, TopicNotFound
 from goqueue.model.limits import Limits
 from goqueue.model.settings import TopicSettings
 
@@ -118,6 +133,7 @@ __all__ = [
     "ReassignPartitions",
     "ReceiptKeyMade",
     "RegisterNode",
+    "RelieveNodes",
     "RemoveNode",
     "ReserveProducerId",
     "ReserveProducerIds",
@@ -150,7 +166,9 @@ class Catalog:
         self._cluster = Cluster(NodeTable(), PartitionTable(), self.rules_of)
         self._plans = PlanTable()
         self._companions: dict[str, frozenset[str]] = {}
+        self._scalings: dict[str, Scaling] = {}
         self._next_producer_id = 1
+        self._level = LEVEL_OLDEST
         self.cluster_id: str | None = None
         self.receipt_key: str | None = None
 
@@ -173,6 +191,13 @@ class Catalog:
     def companions(self, topic: str) -> frozenset[str]:
         """The kinds of companions that the topic has."""
         return self._companions.get(topic, frozenset())
+
+    def scaling(self, topic: str) -> Scaling | None:
+        """Where a topic with `scaling=keyed` stands; None for all others."""
+        return self._scalings.get(topic)
+
+    def scalings(self) -> dict[str, Scaling]:
+        return dict(self._scalings)
 
     # ---------------------------------------------------------------- nodes and partitions
 
@@ -242,8 +267,22 @@ class Catalog:
 
     # ---------------------------------------------------------------- decisions
 
+    @property
+    def level(self) -> int:
+        """Of features, in force: see `levels.py`. A node alone has nobody to wait for."""
+        return self._level if self.is_clustered else LEVEL_NEWEST
+
+    def require_level(self, level: int, what: str) -> None:
+        check_level(level, self.level, what)
+
     def decide(self, command: Command, now_ms: int) -> list[Event]:
         """What is to happen; nothing, if everything is as it should be."""
+        events = self._decide(command, now_ms)
+        if not isinstance(command, RaiseLevel):  # which is how it gets there
+            self.require_level(max(map(level_of, events), default=LEVEL_OLDEST), "this")
+        return events
+
+    def _decide(self, command: Command, now_ms: int) -> list[Event]:
         match command:
             case CreateTopic():
                 return self._create(command, now_ms)
@@ -269,98 +308,58 @@ class Catalog:
                 return [*partition_decisions.alter(self._cluster, command)]
             case ElectLeaders():
                 return [*partition_decisions.elect(self._cluster, command)]
+            case RelieveNodes():
+                return [*partition_decisions.relieve(self._cluster, command)]
             case ReassignPartitions():
                 return [*partition_decisions.reassign(self._cluster, command)]
             case BumpLeaderEpoch():
                 return [*partition_decisions.bump(self._cluster, command)]
+            case ShrinkTopic():
+                topic = self.topic(command.name)
+                return [*scaling_decisions.shrink(topic, self.scaling(topic.name), command)]
+            case FencePartition() | ReleaseHolds() | ReportDrained() | FinishShrinking():
+                topic_or_none = self.find(command.topic)
+                return [*scaling_decisions.advance(self._cluster, topic_or_none, self._scalings, command)]
             case MakePlan() | PausePlan() | ResumePlan() | CancelPlan() | AdvancePlan():
                 return plan_decisions.decide(self._cluster, self._plans, command, now_ms)
             case _:
-                return self._decide_membership(command)
-
-    def _decide_membership(
-        self, command: RegisterNode | UnfenceNode | FenceNode | DrainNode | UndrainNode | RemoveNode
-    ) -> list[Event]:
-        match command:
-            case RegisterNode():
-                return membership.register(self._cluster, command, has_own_topics=bool(self.topics()))
-            case UnfenceNode():
-                return membership.unfence(self._cluster, command.name, command.incarnation)
-            case FenceNode():
-                return membership.fence(self._cluster, command.name, command.incarnation)
-            case DrainNode():
-                return membership.drain(self._cluster, command.name)
-            case UndrainNode():
-                return membership.undrain(self._cluster, command.name)
-            case RemoveNode():
-                return membership.remove(self._cluster, command.name)
-            case _:
-                assert_never(command)
+                own = bool(self.topics())
+                return membership.decide(self._cluster, command, level=self._level, has_own_topics=own)
 
     def _create(self, command: CreateTopic, now_ms: int) -> list[Event]:
         created = self._topics.create(command, now_ms)
-        count = created.partition_count
-        if command.assignments is not None:
-            assignments = self._checked(command.assignments, count, command.replication_factor)
+        count, factor = created.partition_count, command.replication_factor
+        wanted = command.assignments
+        if wanted is not None:
+            assignments = topic_placement.checked(self._cluster, wanted, count, factor)
         else:
-            assignments = self._placed(created.id, (), count, command.replication_factor)
+            assignments = topic_placement.placed(self._cluster, created.id, (), count, factor)
         return [
             structs.replace(created, assignments=assignments),
-            *self._first_leaders(created.name, 0, assignments),
+            *topic_placement.first_leaders(self._cluster, created.name, 0, assignments),
         ]
 
     def _grow(self, command: GrowTopic) -> list[Event]:
         grown = self._topics.grow(command)
         topic = self.topic(command.name)
-        added = grown.partition_count - topic.partition_count
+        count, now = grown.partition_count, self.scaling(topic.name)
+        changed = [] if now is None else [ScalingChanged(topic.name, scaling.grow(topic.name, now, count))]
+        added = count - topic.partition_count
         if command.assignments is not None:
-            assignments = self._checked(command.assignments, added, None)
+            assignments = topic_placement.checked(self._cluster, command.assignments, added, None)
         else:
             own = self.partitions_of(topic.name)
-            assignments = self._placed(topic.id, own, added, len(own[0].target))
-        return [
-            structs.replace(grown, assignments=assignments),
-            *self._first_leaders(topic.name, topic.partition_count, assignments),
-        ]
-
-    def _checked(self, assignments: list[list[int]], count: int, factor: int | None) -> list[list[int]]:
-        checked = placement.check_assignments(assignments, count, self._cluster.nodes.states())
-        if factor is not None and checked and factor != len(checked[0]):
-            raise InvalidReplicaAssignment(
-                f"a replication factor of {factor} is wanted, but the assignments have {len(checked[0])} replicas each"
-            )
-        return checked if self.is_clustered else []
-
-    def _placed(
-        self, topic_id: int, own: tuple[PartitionState, ...], count: int, factor: int | None
-    ) -> list[list[int]]:
-        if not self.is_clustered:
-            if factor not in (None, 1):
-                raise InvalidReplicationFactor(
-                    f"a replication factor of {factor} is not possible with 1 node; it must be 1",
-                    replication_factor=factor,
-                    node_count=1,
-                )
-            return []
-        nodes = self.nodes()
-        return placement.place(
-            nodes,
-            self._cluster.partitions,
-            own,
-            topic_id=topic_id,
-            count=count,
-            factor=placement.replication_factor(factor, nodes),
+            assignments = topic_placement.placed(self._cluster, topic.id, own, added, len(own[0].target))
+        epoch = self._first_epoch(topic.name)
+        leaders = topic_placement.first_leaders(
+            self._cluster, topic.name, topic.partition_count, assignments, epoch
         )
+        return [structs.replace(grown, assignments=assignments), *leaders, *changed]
 
-    def _first_leaders(self, topic: str, first: int, assignments: list[list[int]]) -> list[PartitionsChanged]:
-        """Where not all of the replicas are alive, or the first of them drains."""
-        draft = Draft(self._cluster)
-        for index, replicas in enumerate(assignments, first):
-            new = new_partition(replicas)
-            alive = ordered(replicas, [each for each in replicas if can_serve(draft.states, each)])
-            led = settle(structs.replace(new, in_sync=alive), draft.states, ElectionRules())
-            draft.change(topic, index, new, led)
-        return draft.events()
+    def _first_epoch(self, topic: str) -> int:
+        """Of new partitions."""
+        now = self.scaling(topic)
+        return 0 if now is None else now.next_epoch
 
     def _alter(self, command: AlterTopic) -> list[Event]:
         altered = self._topics.alter(command)
@@ -389,10 +388,15 @@ class Catalog:
     # ---------------------------------------------------------------- changes
 
     def apply(self, event: Event) -> None:
+        self._level = max(self._level, level_of(event))
         match event:
+            case LevelRaised():
+                self._level = event.level
             case TopicCreated():
                 self._topics.add(event)
                 self._add_partitions(event.name, event.partition_count, event.assignments)
+                if is_keyed(event.overrides):
+                    self._scalings[event.name] = scaling.begin(event.partition_count)
             case TopicAltered():
                 self._topics.change_overrides(event.name, event.overrides)
             case TopicGrown():
@@ -404,6 +408,13 @@ class Catalog:
                 self._cluster.partitions.remove(event.name)
                 self._plans.topic_deleted(event.name)
                 self._companions.pop(event.name, None)
+                self._scalings.pop(event.name, None)
+            case TopicShrunk():
+                self._topics.change_partition_count(event.name, event.partition_count)
+                self._cluster.partitions.cut(event.name, event.partition_count)
+                self._plans.topic_shrunk(event.name, event.partition_count)
+            case ScalingChanged():
+                self._scalings[event.topic] = event.scaling
             case ProducerIdReserved():
                 self._next_producer_id = event.id + 1
             case ProducerIdsReserved():
@@ -429,7 +440,8 @@ class Catalog:
                 assert_never(event)
 
     def _add_partitions(self, topic: str, count: int, assignments: list[list[int]]) -> None:
-        states = [new_partition(replicas) for replicas in assignments] or [STANDALONE] * count
+        epoch = self._first_epoch(topic)
+        states = [new_partition(replicas, epoch) for replicas in assignments] or [STANDALONE] * count
         self._cluster.partitions.add(topic, states)
 
     # ---------------------------------------------------------------- snapshots
@@ -439,6 +451,7 @@ class Catalog:
         topics, nodes = self._topics, self._cluster.nodes
         return encode_snapshot(
             Snapshot(
+                version=VERSION,
                 cluster_id=self.cluster_id,
                 receipt_key=self.receipt_key,
                 next_producer_id=self._next_producer_id,
@@ -451,6 +464,8 @@ class Catalog:
                 fenced_while_draining=nodes.fenced_while_draining(),
                 plans=self._plans.all(),
                 next_plan_id=self._plans.next_id,
+                scalings={name: self._scalings[name] for name in sorted(self._scalings)},
+                level=self._level,
             ),
             self._cluster.partitions,
         )
@@ -467,6 +482,8 @@ class Catalog:
         self._cluster.nodes.load(snapshot.nodes, snapshot.removed_nodes, snapshot.fenced_while_draining)
         self._plans.load(snapshot.plans, snapshot.next_plan_id)
         self._companions = {name: frozenset(kinds) for name, kinds in snapshot.companions.items()}
+        self._scalings = dict(snapshot.scalings)
+        self._level = snapshot.level
         self._next_producer_id = snapshot.next_producer_id
         self.cluster_id = snapshot.cluster_id
         self.receipt_key = snapshot.receipt_key

@@ -7,6 +7,10 @@ finds, so a sequence is consumed only if its records are in the log.
 
 A marker ends the transaction of its producer. With KIP-890 it carries an epoch one above that of the transaction:
 from then on whatever the old epoch still sends is refused, and the next batch begins at sequence 0.
+
+What a partition sends on to the home of its keys (ADR 35) comes under an id of its own, made of the producer's and of the
+partition it came through, with the sequences that it had there. So there are gaps, and whatever is not above the newest
+is a repetition.
 """
 
 from __future__ import annotations
@@ -26,6 +30,11 @@ IDLE_MS_MAX = 7 * 24 * 3_600_000
 NO_COORDINATOR = -1
 NO_SEQUENCE = -1
 _SEQUENCE_MASK = 0x7FFFFFFF  # sequences wrap from 2**31 - 1 to 0
+_RELAYED = 1 << 62  # the bit that ids of what is sent on have, and no other
+_ID_BITS = 42
+_PARTITION_BITS = 62 - _ID_BITS
+PRODUCER_ID_MAX = (1 << _ID_BITS) - 1  # of those who write to topics whose partitions send on
+RELAYING_PARTITION_MAX = (1 << _PARTITION_BITS) - 1
 
 
 class Appended(Struct, frozen=True, array_like=True):
@@ -92,6 +101,20 @@ def next_sequence(first: int, record_count: int) -> int:
     return (first + record_count) & _SEQUENCE_MASK
 
 
+def relayed_id(producer_id: int, partition: int) -> int:
+    """Under which a partition sends on what the producer sent to it. Both must be within their bounds."""
+    return _RELAYED | partition << _ID_BITS | producer_id
+
+
+def is_relayed(producer_id: int) -> bool:
+    return producer_id >= _RELAYED
+
+
+def origin_of(relayed: int) -> tuple[int, int]:
+    """The producer's own id, and the partition that it came through."""
+    return relayed & PRODUCER_ID_MAX, (relayed & ~_RELAYED) >> _ID_BITS
+
+
 class ProducerTable:
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         # In order of last use, so that the longest idle is the first to go.
@@ -116,6 +139,8 @@ class ProducerTable:
         if producer.epoch < entry.epoch:
             raise _fenced(producer.id, producer.epoch, entry.epoch)
         batches = entry.batches if producer.epoch == entry.epoch else ()
+        if is_relayed(producer.id):
+            return _decide_relayed(batches, producer.sequence)
         first, last = producer.sequence, last_sequence(producer.sequence, record_count)
         for batch in batches:
             if batch.first_sequence == first and batch.last_sequence == last:
@@ -221,6 +246,17 @@ class ProducerTable:
     def open_entries(self) -> list[ProducerEntry]:
         """Those with an open transaction, in order of its start."""
         return [self._producers[id] for id in self._open.values()]
+
+
+def _decide_relayed(batches: tuple[Appended, ...], first: int) -> Verdict:
+    """By the newest alone: those before it were above each other."""
+    if not batches:
+        return FRESH
+    newest = batches[-1]
+    if 0 < (first - newest.last_sequence) & _SEQUENCE_MASK <= _SEQUENCE_MASK >> 1:
+        return FRESH
+    known = (batch for batch in batches if batch.first_sequence == first)
+    return Duplicate(next(known, newest).base_offset)
 
 
 def _expect(producer: Producer, sequence: int) -> None:

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_hashes.h"
 #include "_keys.h"
 #include "_records.h"
 
@@ -158,11 +159,45 @@ static PyObject *contains(PyObject *self, PyObject *args) {
     return PyBool_FromLong(found);
 }
 
+/* Whether every record that has a key has one whose hash, modulo `modulus`, is `index`. */
+static PyObject *are_home(PyObject *self, PyObject *args) {
+    Py_buffer data;
+    Py_ssize_t start, count;
+    long long last;
+    int kind;
+    unsigned int modulus, index;
+    if (!PyArg_ParseTuple(args, "y*nnLiII", &data, &start, &count, &last, &kind, &modulus, &index)) return NULL;
+    PyObject *result = NULL;
+    if (start < 0 || start > data.len || modulus == 0) {
+        PyErr_SetString(PyExc_ValueError, "the batch has no payload");
+        goto done;
+    }
+    Cursor payload = {(const uint8_t *)data.buf + start, (const uint8_t *)data.buf + data.len};
+    Record record;
+    int64_t previous = -1;
+    int is_home = 1;
+    for (Py_ssize_t i = 0; i < count && is_home; i++) {
+        const char *wrong = read_record(&payload, previous, last, &record);
+        if (wrong) {
+            refuse(i, wrong);
+            goto done;
+        }
+        previous = record.offset_delta;
+        is_home = record.key_length < 0 || hash_key(kind, record.key, record.key_length) % modulus == index;
+    }
+    result = PyBool_FromLong(is_home);
+done:
+    PyBuffer_Release(&data);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"check_records", check_records, METH_VARARGS,
      "check_records(data, start, count, last_offset_delta) -> largest timestamp delta or None"},
     {"decode_records", decode_records, METH_VARARGS,
      "decode_records(data, start, count, last_offset_delta, wanted = all) -> rows with these offset deltas, which rise"},
+    {"are_home", are_home, METH_VARARGS,
+     "are_home(data, start, count, last_offset_delta, kind, modulus, index) -> whether all keys belong there"},
     {"contains", contains, METH_VARARGS, "contains(data, mark) -> whether the bytes of mark are in data"},
     {NULL, NULL, 0, NULL},
 };

@@ -6,6 +6,16 @@ def check_records(
 def decode_records(
     data: bytes | memoryview, start: int, count: int, last_offset_delta: int, wanted: list[int] = ..., /
 ) -> list[Row]: ...
+def are_home(
+    data: bytes | memoryview,
+    start: int,
+    count: int,
+    last_offset_delta: int,
+    kind: int,
+    modulus: int,
+    index: int,
+    /,
+) -> bool: ...
 def contains(data: bytes | memoryview, mark: bytes, /) -> bool: ...
 
 class KeyMap:

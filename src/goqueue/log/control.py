@@ -1,7 +1,9 @@
-"""Control batches: the markers that end a transaction in a partition (docs/format/record.md).
+"""Control batches: the markers that end a transaction in a partition (docs/format/record.md), and gaps.
 
 A marker is a batch of one record that no reader gets to see. Its key says whether the transaction of the batch's
 producer is committed or aborted, its value which coordinator said so.
+
+A gap tells a Kafka client to go on behind offsets that have no records. It is made for an answer and never stored.
 """
 
 from __future__ import annotations
@@ -12,16 +14,20 @@ from typing import NamedTuple
 from goqueue.log.batch import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
+    MAGIC,
     NO_PRODUCER,
     BatchHeader,
     decode_rows,
     encode_batch,
+    rebuild_batch,
 )
 from goqueue.model.errors import InvalidBatch
 from goqueue.model.record import NewRecord, Producer
 
 _VERSION = 0
 _ABORT, _COMMIT = 0, 1
+_NOTHING = -1  # a type that Kafka's clients do not know, and so pass over
+_DELTA_MAX = 2**31 - 1
 _NO_SEQUENCE = -1
 _KEY = struct.Struct(">hh")  # version, type
 _VALUE = struct.Struct(">hi")  # version, coordinator epoch
@@ -44,6 +50,30 @@ def encode_marker(
         producer=Producer(producer_id, producer_epoch, _NO_SEQUENCE),
         attributes=ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL,
     )
+
+
+def encode_gap(start: int, end: int, *, leader_epoch: int, timestamp_ms: int) -> bytes:
+    """A batch that stands for offsets [start, end), of which no record is left. Clients do not agree on batches without
+    a record: librdkafka takes an answer of such for a message that is too large, aiokafka wants a record in every control
+    batch. All of them pass over a control record of a type that they do not know, and go on behind it."""
+    last = min(end - 1 - start, _DELTA_MAX)
+    header = BatchHeader(
+        base_offset=start,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=ATTRIBUTE_CONTROL,
+        last_offset_delta=last,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=NO_PRODUCER,
+        producer_epoch=-1,
+        base_sequence=_NO_SEQUENCE,
+        record_count=1,
+    )
+    row = (last, 0, _KEY.pack(_VERSION, _NOTHING), None, ())
+    return rebuild_batch(header, [row], delete_horizon_ms=None)
 
 
 def read_marker(batch: bytes | memoryview, header: BatchHeader) -> Marker | None:

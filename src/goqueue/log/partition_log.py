@@ -131,6 +131,7 @@ class PartitionLog:
         self.folder = folder
         self.settings = settings
         self.failure: str | None = None
+        self.is_out_of_space = False  # as of the last write
         self.adopt(state)
 
     def adopt(self, state: LogState) -> None:
@@ -248,6 +249,7 @@ class PartitionLog:
             )
         except OSError as error:
             raise self._write_failed(error) from error
+        self.is_out_of_space = False
         if not self._unsynced or self._unsynced[-1] is not segment:
             self._unsynced.append(segment)
 
@@ -318,6 +320,7 @@ class PartitionLog:
             if not is_whole:
                 self.fail(f"a failed write could not be taken back: {error}")
         if error.errno in NO_SPACE:
+            self.is_out_of_space = True
             return DiskFull(f"no space is left to write to {self.folder}; free some and try again")
         return StorageError(f"writing to {self.folder} failed: {error}")
 

@@ -22,6 +22,22 @@ class NotLeader(GoQueueError):
         )
 
 
+class HomeUndecided(NotLeader):
+    """Records of a topic whose partitions come and go belong elsewhere, and cannot be appended there for now. Nothing was appended
+    where they were sent to."""
+
+    code = Code.HOME_UNDECIDED
+    retriable = True
+
+    def __init__(self, topic: str, partition: int, reason: str) -> None:
+        GoQueueError.__init__(
+            self,
+            f"the partitions of {topic!r} are changing: {reason}; send it to partition {partition} again",
+            topic=topic,
+            partition=partition,
+        )
+
+
 class NotCoordinator(GoQueueError):
     """Another node coordinates the group or the transaction."""
 
@@ -96,6 +112,33 @@ class NodeNotFound(GoQueueError):
 
     def __init__(self, node: str) -> None:
         super().__init__(f"there is no node {node!r} in the cluster", node=node)
+
+
+class NameTaken(GoQueueError):
+    """Two processes say that they are the same node."""
+
+    code = Code.NAME_TAKEN
+
+    def __init__(self, node: str, address: str, other: str) -> None:
+        super().__init__(
+            f"a node {node!r} is running at {address}, and another one wants to join from {other} under its name; give it another "
+            "--node-id, or stop the first one",
+            node=node,
+            address=address,
+            other=other,
+        )
+
+
+class VotersRefused(GoQueueError):
+    """Who is to vote cannot, or whoever is left could decide nothing."""
+
+    code = Code.VOTERS_REFUSED
+
+
+class LevelTooLow(GoQueueError):
+    """A node of an older version would not understand it."""
+
+    code = Code.LEVEL_TOO_LOW
 
 
 class ReassignmentNotFound(GoQueueError):

@@ -84,6 +84,7 @@ class Code(StrEnum):
     SHARE_SESSION_LIMIT_REACHED = "SHARE_SESSION_LIMIT_REACHED"
     TIMEOUT = "TIMEOUT"
     NOT_LEADER = "NOT_LEADER"
+    HOME_UNDECIDED = "HOME_UNDECIDED"
     NOT_COORDINATOR = "NOT_COORDINATOR"
     COORDINATOR_LOADING = "COORDINATOR_LOADING"
     COORDINATOR_FENCED = "COORDINATOR_FENCED"
@@ -94,6 +95,9 @@ class Code(StrEnum):
     WRONG_CLUSTER = "WRONG_CLUSTER"
     PEER_UNREACHABLE = "PEER_UNREACHABLE"
     NODE_NOT_FOUND = "NODE_NOT_FOUND"
+    NAME_TAKEN = "NAME_TAKEN"
+    VOTERS_REFUSED = "VOTERS_REFUSED"
+    LEVEL_TOO_LOW = "LEVEL_TOO_LOW"
     REASSIGNMENT_NOT_FOUND = "REASSIGNMENT_NOT_FOUND"
     REASSIGNMENT_IN_PROGRESS = "REASSIGNMENT_IN_PROGRESS"
     PREFERRED_LEADER_NOT_AVAILABLE = "PREFERRED_LEADER_NOT_AVAILABLE"
@@ -188,6 +192,7 @@ WIRE: Mapping[Code, Wire] = {
     Code.SHARE_SESSION_LIMIT_REACHED: Wire(http=429, grpc=8, kafka=133),
     Code.TIMEOUT: Wire(http=504, grpc=4, kafka=7),
     Code.NOT_LEADER: Wire(http=503, grpc=14, kafka=6),
+    Code.HOME_UNDECIDED: Wire(http=503, grpc=14, kafka=6),
     Code.NOT_COORDINATOR: Wire(http=503, grpc=14, kafka=16),
     Code.COORDINATOR_LOADING: Wire(http=503, grpc=14, kafka=14),
     Code.COORDINATOR_FENCED: Wire(http=409, grpc=9, kafka=52),
@@ -198,6 +203,9 @@ WIRE: Mapping[Code, Wire] = {
     Code.WRONG_CLUSTER: Wire(http=409, grpc=9, kafka=104),
     Code.PEER_UNREACHABLE: Wire(http=503, grpc=14, kafka=13),
     Code.NODE_NOT_FOUND: Wire(http=404, grpc=5, kafka=102),
+    Code.NAME_TAKEN: Wire(http=409, grpc=6, kafka=101),
+    Code.VOTERS_REFUSED: Wire(http=409, grpc=9, kafka=42),
+    Code.LEVEL_TOO_LOW: Wire(http=409, grpc=9, kafka=35),
     Code.REASSIGNMENT_NOT_FOUND: Wire(http=404, grpc=5, kafka=85),
     Code.REASSIGNMENT_IN_PROGRESS: Wire(http=409, grpc=9, kafka=60),
     Code.PREFERRED_LEADER_NOT_AVAILABLE: Wire(http=409, grpc=9, kafka=80),

@@ -20,6 +20,10 @@ def partition_for_key(partitioner: Partitioner, key: bytes, partition_count: int
     return _HASHES[partitioner](key) % partition_count
 
 
+def hash_key(partitioner: Partitioner, key: bytes) -> int:
+    return _HASHES[partitioner](key)
+
+
 def _murmur3(key: bytes) -> int:
     return mmh3.hash(key, signed=False) & 0x7FFFFFFF
 

@@ -67,6 +67,11 @@ class Ordering(StrEnum):
     KEY = "key"
 
 
+class ScalingMode(StrEnum):
+    NONE = "none"
+    KEYED = "keyed"
+
+
 class TopicSettings(Struct, frozen=True):
     """Every setting with its default. Milliseconds and bytes unless the name says otherwise."""
 
@@ -94,6 +99,7 @@ class TopicSettings(Struct, frozen=True):
     dlq_topic: str = ""
     ordering: Ordering = Ordering.NONE
     delay_max_ms: int = 366 * DAY_MS
+    scaling: ScalingMode = ScalingMode.NONE
 
 
 Value = int | float | str
@@ -280,6 +286,12 @@ SETTINGS: Mapping[str, Setting] = {
         "With `key`, a queue group has at most one message of each key under way, and keeps their order.",
     ),
     "delay.max.ms": Setting(SettingType.LONG, Whole(0), "How far ahead a delayed message may be due."),
+    "scaling": Setting(
+        SettingType.STRING,
+        OneOf(ScalingMode),
+        "With `keyed`, the broker keeps each key in its partition, and the order of each key for every group while partitions come "
+        "and go. Chosen when the topic is created.",
+    ),
 }
 RULES: Mapping[str, Rule] = {name: setting.rule for name, setting in SETTINGS.items()}
 SETTING_NAMES = tuple(SETTINGS)

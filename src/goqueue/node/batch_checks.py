@@ -11,6 +11,7 @@ from goqueue.log.batch import (
 )
 from goqueue.log.compression import CODEC_OF_SETTING, codec_of
 from goqueue.log.recompress import recompressed
+from goqueue.model.cluster_errors import NotLeader
 from goqueue.model.errors import InvalidTimestamp, MessageTooLarge, NotEnoughReplicas
 from goqueue.model.settings import TimestampType, TopicSettings
 from goqueue.node.partition import Partition
@@ -19,6 +20,8 @@ from goqueue.node.partition import Partition
 def check_replicas(partition: Partition, settings: TopicSettings) -> None:
     """Before anything is written: `acks=all` with too few replicas would only ever end in an error."""
     needed = settings.min_insync_replicas
+    if partition.leadership is not None and partition.leadership.is_cut_off:
+        raise NotLeader(partition.topic, partition.index)  # another may lead it by now
     if partition.is_solo:
         has_enough = needed <= 1
     else:

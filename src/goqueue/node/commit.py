@@ -34,6 +34,7 @@ class GroupCommit:
         self._is_requested = False
         self._is_checkpoint_requested = False
         self._task: asyncio.Task[None] | None = None
+        self.when_synced: Callable[[], None] = _nobody  # told when more is on disk; it may not wait
 
     @property
     def folder(self) -> str:
@@ -95,6 +96,7 @@ class GroupCommit:
                     await self._save_checkpoint()
                 else:
                     await self._sync()
+                self.when_synced()
                 self._release()
         except OSError as error:
             self._metrics.sync_failures.inc()
@@ -148,6 +150,10 @@ class GroupCommit:
     def _refuse_if_failed(self) -> None:
         if self._log.failure is not None:
             raise PartitionOffline(f"{self._log.folder} takes no writes: {self._log.failure}")
+
+
+def _nobody() -> None:
+    """Where the log is nobody's who counts what is on disk."""
 
 
 def _settle(futures: list[asyncio.Future[None]], error: Exception | None) -> None:

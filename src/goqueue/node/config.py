@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from goqueue.core.cluster.levels import LEVEL_NEWEST
 from goqueue.core.group.config import GroupConfig
 from goqueue.core.txn.config import TxnConfig
 from goqueue.model.limits import Limits
@@ -61,6 +62,7 @@ class ClusterConfig(Struct, frozen=True):
     replica_wait_ms: int = 500  # of a fetch that finds nothing
     replica_bytes_max: int = 8 * 1024 * 1024
     balance_ms: int = 300_000  # between looks whether partitions are led by their preferred replicas
+    feature_level_max: int = LEVEL_NEWEST  # that this node says it understands
 
 
 class NodeConfig(Struct, frozen=True):

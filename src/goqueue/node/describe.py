@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from goqueue.log.disk import Disk, Usage
 from goqueue.node.guard import Guard
-from goqueue.node.partition import ProducerFacts
+from goqueue.node.producer_facts import ProducerFacts
 from goqueue.node.threads import Threads
 from goqueue.node.topic_table import TopicTable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from goqueue.core.cluster.nodes import NodeState
+from goqueue.core.cluster.nodes import NodeEntry, NodeState
 from goqueue.node.config import NodeConfig
 from goqueue.node.metadata import Metadata
 
@@ -69,13 +69,19 @@ class Directory:
     def brokers(self) -> list[Broker]:
         """Those that clients may ask; none where this node is alone, for then clients know it already."""
         return [
-            Broker(node.number, node.name, node.endpoints.kafka, node.endpoints.http, node.rack)
-            for node in self._metadata.catalog.nodes()
-            if node.state is not NodeState.FENCED
+            _broker(node) for node in self._metadata.catalog.nodes() if node.state is not NodeState.FENCED
         ]
+
+    def members(self) -> list[Broker]:
+        """Those that nobody hears of for now, too."""
+        return [_broker(node) for node in self._metadata.catalog.nodes()]
 
     def broker(self, number: int) -> Broker | None:
         return next((one for one in self.brokers() if one.number == number), None)
+
+
+def _broker(node: NodeEntry) -> Broker:
+    return Broker(node.number, node.name, node.endpoints.kafka, node.endpoints.http, node.rack)
 
 
 def split_address(text: str) -> tuple[str, int]:

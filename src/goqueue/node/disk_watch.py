@@ -4,6 +4,7 @@ find it so. Writes resume by themselves when space is back."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from goqueue.log.disk import Disk
 from goqueue.model.errors import DiskFull
@@ -20,6 +21,11 @@ class DiskWatch:
         self._metrics = metrics
         self._level = "ok"
         self.used_percent = 0.0
+        self._watchers: list[Callable[[], None]] = []
+
+    def when_changed(self, watcher: Callable[[], None]) -> None:
+        """It is called when the disk becomes full, or has space again; it may not wait."""
+        self._watchers.append(watcher)
 
     @property
     def is_full(self) -> bool:
@@ -40,7 +46,9 @@ class DiskWatch:
             level = "full"
         if level != self._level:
             logger.warning("disk is %s used_percent=%.1f", level, self.used_percent)
-        self._level = level
+            self._level = level
+            for watcher in self._watchers:
+                watcher()
         self._metrics.disk_used_ratio.set(self.used_percent / 100.0)
         self._metrics.writes_refused.set(level == "full")
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from crc32c import crc32c
 from msgspec import Struct
 
-from goqueue.log.partition_log import Slice
+from goqueue.log.control import encode_gap
 from goqueue.model.errors import (
     FencedLeaderEpoch,
     GoQueueError,
@@ -21,7 +21,8 @@ from goqueue.model.errors import (
 from goqueue.node.guard import Guard, NodeState
 from goqueue.node.ids import Ids
 from goqueue.node.metrics import Metrics
-from goqueue.node.partition import Parked, Partition
+from goqueue.node.parking import Parked
+from goqueue.node.partition import Partition
 from goqueue.node.requests import Isolation
 from goqueue.node.topic_table import TopicTable
 
@@ -113,21 +114,21 @@ class Fetcher:
         one = _facts(partition)
         # Beyond the high watermark there may be what a leader before this one has called committed: it will be so here.
         if not log.log_start <= want.offset <= log.end:
-            raise OffsetOutOfRange(want.offset, earliest=log.log_start, latest=log.high_watermark)
+            raise OffsetOutOfRange(want.offset, earliest=log.log_start, latest=partition.visible_end)
         is_committed = isolation is Isolation.READ_COMMITTED
         end = one.last_stable_offset if is_committed else one.high_watermark
         room = min(want.bytes_max, left)
         if want.offset >= end or (room <= 0 and not must_progress):
             return one
-        part = await _readable(partition, want.offset, end, max(room, 1))
-        for batch in part.batches:
-            size = len(batch.data)
+        chunks, next_offset = await _readable(partition, want.offset, end, max(room, 1))
+        for chunk in chunks:
+            size = len(chunk)
             if one.size_bytes + size > room and (one.chunks or not must_progress):
                 break
-            one.chunks.append(batch.data)
+            one.chunks.append(chunk)
             one.size_bytes += size
         if is_committed and one.chunks:
-            one.aborted = partition.aborted(want.offset, part.next_offset)
+            one.aborted = partition.aborted(want.offset, next_offset)
         return one
 
     async def _more(
@@ -161,14 +162,25 @@ class Fetcher:
         return True
 
 
-async def _readable(partition: Partition, offset: int, end: int, bytes_max: int) -> Slice:
-    """Batches, some with records. Parts that compaction emptied are passed over: librdkafka takes ten answers without a
-    record for a message that is too large. Only at the end there is nothing better, and it moves the reader on."""
+async def _readable(
+    partition: Partition, offset: int, end: int, bytes_max: int
+) -> tuple[list[memoryview], int]:
+    """Batches, of which the first has records, and where they end. Batches that compaction emptied, or of which all
+    records are delayed, are passed over; where there is nothing else up to the end, a gap moves the reader on."""
+    start = offset
     while True:
         part = await partition.read(offset, end=end, bytes_max=bytes_max)
-        if part.next_offset >= end or any(batch.header.record_count for batch in part.batches):
-            return part
+        for at, batch in enumerate(part.batches):
+            if batch.header.record_count:
+                return [one.data for one in part.batches[at:]], part.next_offset
         offset = part.next_offset
+        if offset >= end:
+            break
+    if not part.batches:
+        return [], offset
+    last = part.batches[-1].header
+    gap = encode_gap(start, offset, leader_epoch=last.leader_epoch, timestamp_ms=last.max_timestamp)
+    return [memoryview(gap)], offset
 
 
 def check_leader_epoch(partition: Partition, epoch: int) -> None:
@@ -191,7 +203,7 @@ def check_leader_epoch(partition: Partition, epoch: int) -> None:
 def _facts(partition: Partition) -> Fetched:
     log = partition.log
     return Fetched(
-        None, log.high_watermark, partition.last_stable_offset, log.log_start, chunks=[], aborted=[]
+        None, partition.visible_end, partition.last_stable_offset, log.log_start, chunks=[], aborted=[]
     )
 
 

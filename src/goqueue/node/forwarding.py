@@ -26,7 +26,13 @@ PATIENCE_S: Final = 5.0
 _PAUSE_S: Final = 0.05
 # With these a node says that it did nothing: another is the right one, now or soon.
 ELSEWHERE: Final = frozenset(
-    {Code.NOT_LEADER, Code.NOT_COORDINATOR, Code.COORDINATOR_LOADING, Code.PEER_UNREACHABLE}
+    {
+        Code.NOT_LEADER,
+        Code.HOME_UNDECIDED,
+        Code.NOT_COORDINATOR,
+        Code.COORDINATOR_LOADING,
+        Code.PEER_UNREACHABLE,
+    }
 )
 
 

@@ -25,8 +25,12 @@ class Guard:
         self._disk_watch = disk_watch
 
     def admit_write(self, message_count: int) -> None:
-        self._require_ready()
+        self.admit_passing(message_count)
         self._disk_watch.refuse_if_full()
+
+    def admit_passing(self, message_count: int) -> None:
+        """Of messages that other nodes may be the ones to write."""
+        self._require_ready()
         if not 1 <= message_count <= self.limits.messages_per_request_max:
             raise RequestTooLarge(
                 f"a request holds 1 to {self.limits.messages_per_request_max} messages, not {message_count}",

@@ -19,6 +19,7 @@ from goqueue.node.commit import Spawn
 logger = logging.getLogger(__name__)
 _RETRY_S_MIN: Final = 0.1
 _RETRY_S_MAX: Final = 10.0
+_WAIT_S: Final = 5.0  # less than any client waits for an answer
 
 
 class Shard(Protocol):
@@ -50,6 +51,7 @@ class LedShards(Generic[S]):
         self._when_ended = when_ended
         self._loaded: dict[int, S] = {}
         self._loading: dict[int, S] = {}
+        self._loads: dict[int, asyncio.Event] = {}  # set when the shard is read, or is none any more
 
     def all(self) -> list[S]:
         """Those that are read, by partition."""
@@ -61,6 +63,20 @@ class LedShards(Generic[S]):
     def has(self, index: int) -> bool:
         """Whether this node is the one to ask, be it now or in a moment."""
         return index in self._loaded or index in self._loading
+
+    def has_loaded(self, index: int) -> bool:
+        return index in self._loaded
+
+    async def wait(self, index: int) -> None:
+        """For a shard that is being read, which mostly takes a moment. Some clients do not say again what they were told to say
+        later: that they leave, above all."""
+        load = self._loads.get(index)
+        if load is not None:
+            try:
+                async with asyncio.timeout(_WAIT_S):
+                    await load.wait()
+            except TimeoutError:
+                pass
 
     def find(self, index: int) -> S:
         shard = self._loaded.get(index)
@@ -86,9 +102,11 @@ class LedShards(Generic[S]):
         self._end(index)
         if is_leading:
             shard = self._loading[index] = self._make(index)
+            self._loads[index] = asyncio.Event()
             self._spawn(self._load(index, shard))
 
     def _end(self, index: int) -> None:
+        self._tell_waiting(index)
         shard = self._loaded.pop(index, None) or self._loading.pop(index, None)
         if shard is not None:
             shard.end(
@@ -118,3 +136,9 @@ class LedShards(Generic[S]):
             del self._loading[index]
             self._loaded[index] = shard
             self._when_loaded(index, shard)
+            self._tell_waiting(index)
+
+    def _tell_waiting(self, index: int) -> None:
+        load = self._loads.pop(index, None)
+        if load is not None:
+            load.set()

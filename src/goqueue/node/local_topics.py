@@ -20,8 +20,10 @@ from goqueue.core.cluster.events import (
     TopicAltered,
     TopicDeleted,
     TopicGrown,
+    TopicShrunk,
 )
 from goqueue.core.cluster.partitions import PartitionState
+from goqueue.core.cluster.scaling import Scaling
 from goqueue.model.errors import GoQueueError
 from goqueue.model.names import companions_of
 from goqueue.model.settings import TopicSettings, resolve
@@ -37,8 +39,10 @@ from goqueue.node.topic_table import OpenTopic, TopicTable
 
 logger = logging.getLogger(__name__)
 _PAUSE_S: Final = 1.0  # before what could not be done is tried again
+_AT_ONCE: Final = 16  # partitions that get their roles: whoever begins to lead waits for the disk
 
 TellDeleted = Callable[[str], Awaitable[None]]
+TellOpened = Callable[[OpenTopic], None]
 
 
 class LocalTopics:
@@ -64,6 +68,7 @@ class LocalTopics:
         self._companions = companions
         self._replication = replication
         self._tell_deleted: tuple[TellDeleted, ...] = ()
+        self._tell_opened: tuple[TellOpened, ...] = ()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stale: dict[str, None] = {}  # topics to look at
         self._woken = asyncio.Event()
@@ -74,13 +79,17 @@ class LocalTopics:
         """Whoever keeps something about a topic hears when it is gone."""
         self._tell_deleted += (tell,)
 
+    def when_opened(self, tell: TellOpened) -> None:
+        """It is called with a topic whose partitions are open, before anybody finds those that are new."""
+        self._tell_opened += (tell,)
+
     async def start(self) -> None:
         """Open every topic of the catalogue, and clear away what an interrupted change left."""
+        self._stale.clear()  # what happens from here on is followed afterwards
         catalog = self._metadata.catalog
         names = [topic.name for topic in catalog.topics()]
         deleted = [one for one in await self._folder_owners() if catalog.was_deleted(one)]
         await self._threads.run(lambda: self._folders.sweep(names, deleted))
-        self._stale.clear()
         for name in names:
             await self.follow(name)
         self.count()
@@ -115,10 +124,13 @@ class LocalTopics:
             match event:
                 case TopicCreated(name=name) | TopicAltered(name=name) | TopicGrown(name=name):
                     self._stale[name] = None
-                case TopicDeleted(name=name) | CompanionMade(topic=name):
+                case TopicDeleted(name=name) | CompanionMade(topic=name) | TopicShrunk(name=name):
                     self._stale[name] = None
                 case PartitionsChanged(changes=changes):
-                    self._stale |= dict.fromkeys(change.topic for change in changes)
+                    names = dict.fromkeys(change.topic for change in changes)
+                    for name in names:
+                        self._table.note_states(name, self._metadata.catalog.partitions_of(name))
+                    self._stale |= names
                 case _:
                     continue
         if self._stale:
@@ -151,6 +163,15 @@ class LocalTopics:
             self._stale |= dict.fromkeys(failed)
             self._woken.set()
 
+    async def follow_at_last(self, name: str) -> None:
+        """As `follow`, until it is so: where nobody waits for it."""
+        while True:
+            try:
+                return await self.follow(name)
+            except (GoQueueError, OSError) as error:
+                logger.error("a topic is not as it should be topic=%s error=%r", name, str(error))
+            await asyncio.sleep(_PAUSE_S)
+
     async def follow(self, name: str) -> None:
         """Raises OSError or GoQueueError where the disk does not allow it; then it may be tried again."""
         turn = self._turns.setdefault(name, asyncio.Lock())
@@ -160,6 +181,9 @@ class LocalTopics:
             if topic is not None and (facts is None or topic.facts.id != facts.id):
                 await self._close(topic)
                 topic = None
+            elif facts is None and self._metadata.catalog.was_deleted(name):
+                # While this node started: after it was swept, and before it was opened.
+                await self._threads.run(lambda: self._folders.throw_away_all(name))
             if facts is None:
                 return
             if topic is None:
@@ -168,11 +192,16 @@ class LocalTopics:
 
     async def _update(self, topic: OpenTopic, facts: TopicCreated) -> None:
         states = self._metadata.catalog.partitions_of(facts.name)
+        scaling = self._metadata.catalog.scaling(facts.name)
         topic.settings = resolve(facts.overrides, self._defaults)
         for partition in topic.partitions:
             partition.log.settings = topic.settings
-        await self._let_go(topic, states)
+        await self._let_go(topic, states, scaling)
         await self._open(topic, facts, states)
+        if await self._let_go(topic, states, scaling):
+            await self._open(topic, facts, states)
+        for tell in self._tell_opened:
+            tell(topic)
         # Everything is open: now it may be found.
         topic.facts, topic.states, topic.partition_count = facts, states, facts.partition_count
         topic.local = dict(sorted(topic.local.items()))
@@ -196,28 +225,65 @@ class LocalTopics:
         return [index for index, state in enumerate(states) if number in state.replicas]
 
     async def _assign(self, topic: OpenTopic) -> None:
-        if self._replication is None:
+        replication = self._replication
+        if replication is None:
             return
-        name = topic.facts.name
-        kinds = self._metadata.catalog.companions(name)
-        for index, partition in topic.local.items():
-            companions = await self._companions.follow(name, index, kinds)
-            await self._replication.assign(
-                (name, index),
-                [partition, *companions],
-                topic.states[index],
-                min_in_sync=topic.settings.min_insync_replicas,
-            )
+        kinds = self._metadata.catalog.companions(topic.facts.name)
+        least = topic.settings.min_insync_replicas
+        # A topic may have thousands of partitions, of which one has changed.
+        changed = [
+            index for index in topic.local if topic.assigned.get(index) != (topic.states[index], kinds, least)
+        ]
+        for at in range(0, len(changed), _AT_ONCE):
+            roles = [
+                self._assign_one(replication, topic, index, kinds, least)
+                for index in changed[at : at + _AT_ONCE]
+            ]
+            failures = [
+                one for one in await asyncio.gather(*roles, return_exceptions=True) if one is not None
+            ]
+            if failures:
+                raise failures[0]
+
+    async def _assign_one(
+        self, replication: Replication, topic: OpenTopic, index: int, kinds: frozenset[str], least: int
+    ) -> None:
+        name, state = topic.facts.name, topic.states[index]
+        topic.assigned.pop(index, None)
+        companions = await self._companions.follow(name, index, kinds)
+        partitions = [topic.local[index], *companions]
+        await replication.assign((name, index), partitions, state, min_in_sync=least)
+        topic.assigned[index] = state, kinds, least
 
     # ---------------------------------------------------------------- letting go
 
-    async def _let_go(self, topic: OpenTopic, states: Sequence[PartitionState]) -> None:
-        """Of partitions that other nodes have now."""
-        held = set(self._held(states))
-        for index in [index for index in topic.local if index not in held]:
-            name, partition = topic.facts.name, topic.local.pop(index)
+    async def _let_go(
+        self, topic: OpenTopic, states: Sequence[PartitionState], scaling: Scaling | None
+    ) -> bool:
+        """Of partitions that other nodes have now, or that are no more; also of what became so while this one was down. Whether
+        any of them was open."""
+        name, held = topic.facts.name, set(self._held(states))
+        gone = [
+            index
+            for index, partition in topic.local.items()
+            if index not in held or _is_of_the_past(partition, scaling)
+        ]
+        for index in gone:
+            topic.may_have_strays = True
+            partition = topic.local.pop(index)
+            topic.assigned.pop(index, None)
             await self._retire((name, index), [partition, *self._table.remove_companions_of(name, index)])
             await self._threads.run(partial(self._folders.throw_away_partition, name, index))
+        if topic.may_have_strays and self._may_throw_away(scaling):
+            await self._threads.run(lambda: self._folders.throw_away_others(name, held))
+            topic.may_have_strays = False
+        return bool(gone)
+
+    def _may_throw_away(self, scaling: Scaling | None) -> bool:
+        """Alone, only partitions of keyed topics ever go."""
+        if self._replication is None:
+            return scaling is not None
+        return self._replication.has_joined
 
     async def _close(self, topic: OpenTopic) -> None:
         """It is deleted."""
@@ -245,5 +311,14 @@ class LocalTopics:
             await partition.close()
 
     def count(self) -> None:
-        self._metrics.topics.set(len(self._table.all()))
-        self._metrics.partitions.set(len(self._table.partitions()))
+        topics, partitions = self._table.counts()
+        self._metrics.topics.set(topics)
+        self._metrics.partitions.set(partitions)
+
+
+def _is_of_the_past(partition: Partition, scaling: Scaling | None) -> bool:
+    """It went when its topic shrank, and there is another one of its number now, of which nothing is in this log: the node did not
+    come to close it in between, or was not there."""
+    if scaling is None or partition.is_solo:
+        return False
+    return partition.log.end > 0 and partition.log.epochs.latest < scaling.first_epoch(partition.index)

@@ -1,7 +1,8 @@
 """The catalogue over its log, `__cluster_metadata`, which a quorum of nodes keeps; a node alone is a quorum of one.
 
 Whoever wants a change calls `execute`. On the controller the command is decided, its events are committed by the quorum,
-then applied, then answered; commands take turns, so each decides on what is committed. On any other node it is handed to
+then applied, then answered; commands take turns, and each waits for what the one before has left on its way, so each decides on what
+is committed. On any other node it is handed to
 the controller, and answered when its events have arrived here as well.
 """
 
@@ -12,14 +13,19 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from goqueue.core.catalog import Catalog, Command, Event, decode_events, encode_events
-from goqueue.model.cluster_errors import NotController, PeerUnreachable
+import msgspec
+
+from goqueue.core.catalog import Catalog, Event, decode_events, encode_events
+from goqueue.core.cluster.commands import AddVoter, Order, RemoveNode, RemoveVoter
+from goqueue.core.cluster.levels import LEVEL_NEWEST
+from goqueue.model.cluster_errors import LevelTooLow, NotController, PeerUnreachable, VotersRefused
 from goqueue.model.errors import InvariantViolation, TimedOut
 from goqueue.model.limits import Limits
 from goqueue.model.settings import TopicSettings
 from goqueue.node.clock import Clock
 from goqueue.node.cluster.ports import Done, PeerLinks
 from goqueue.node.cluster.quorum import Quorum
+from goqueue.node.cluster.voter_changes import change_voters
 
 logger = logging.getLogger(__name__)
 _PAUSE_S: Final = 0.05  # before the next controller is asked
@@ -58,7 +64,10 @@ class Metadata:
     # ---------------------------------------------------------------- the state machine of the quorum
 
     def apply(self, index: int, payload: bytes) -> None:
-        events = decode_events(payload)
+        try:
+            events = decode_events(payload)
+        except msgspec.DecodeError as error:
+            raise _not_understood(f"entry {index}", error) from error
         for event in events:
             self.catalog.apply(event)
         for watcher in self._watchers:
@@ -68,13 +77,16 @@ class Metadata:
         return self.catalog.snapshot()
 
     def restore(self, index: int, payload: bytes) -> None:
-        self.catalog.restore(payload)
+        try:
+            self.catalog.restore(payload)
+        except msgspec.DecodeError as error:
+            raise _not_understood(f"the snapshot at entry {index}", error) from error
         for watcher in self._when_restored:
             watcher()
 
     # ---------------------------------------------------------------- changing
 
-    async def execute(self, command: Command) -> list[Event]:
+    async def execute(self, command: Order) -> list[Event]:
         """The events that came of it, committed and applied here. Call it from `Changes` where what hangs on it must not
         be left half done."""
         if self._links is None:
@@ -88,7 +100,7 @@ class Metadata:
                 "happens is not known"
             ) from None
 
-    async def _execute_anywhere(self, links: PeerLinks, command: Command) -> list[Event]:
+    async def _execute_anywhere(self, links: PeerLinks, command: Order) -> list[Event]:
         while True:
             try:
                 done = await self._execute_once(links, command)
@@ -98,7 +110,7 @@ class Metadata:
                 logger.debug("another controller is asked error=%r", error.sentence)
                 await asyncio.sleep(_PAUSE_S)
 
-    async def _execute_once(self, links: PeerLinks, command: Command) -> Done:
+    async def _execute_once(self, links: PeerLinks, command: Order) -> Done:
         if self.quorum.is_active:
             return await self.decide(command)
         leader = await self.quorum.until_led()
@@ -109,13 +121,29 @@ class Metadata:
         except PeerUnreachable as error:
             raise TimedOut(f"{error.sentence}; whether the change happens is not known") from error
 
-    async def decide(self, command: Command) -> Done:
+    async def decide(self, command: Order) -> Done:
         """On the controller. Raises NotController elsewhere: then nothing has happened."""
         quorum = self.quorum
         async with self._turn:
+            await quorum.until_settled()
             if not quorum.is_active and not quorum.is_alone:
                 raise NotController(None if quorum.leader == quorum.name else quorum.leader)
+            if isinstance(command, RemoveNode) and command.name in quorum.raft.voters:
+                raise VotersRefused(
+                    f"node {command.name!r} votes; remove it from the voters first", node=command.name
+                )
+            if isinstance(command, AddVoter | RemoveVoter):
+                return Done(await change_voters(quorum, self.catalog, command), [])
             events = self.catalog.decide(command, self._clock.now_ms())
             if not events:
                 return Done(quorum.applied_index, [])
             return Done(await quorum.propose(encode_events(events)), events)
+
+
+def _not_understood(what: str, error: msgspec.DecodeError) -> LevelTooLow:
+    """Whoever went on without it would have another catalogue than all others."""
+    return LevelTooLow(
+        f"{what} of the metadata log is not understood ({error}): a newer version has written it; this version knows feature level "
+        f"{LEVEL_NEWEST}; start this node with the version of the others",
+        level=LEVEL_NEWEST,
+    )

@@ -10,12 +10,12 @@ from random import SystemRandom
 from goqueue.core.cluster.commands import MakeCompanion
 from goqueue.core.cluster.events import CompanionKind
 from goqueue.core.cluster.nodes import Endpoints
-from goqueue.core.cluster.nodes import NodeState as EntryState
 from goqueue.core.raft.messages import Message
 from goqueue.log.disk import Disk
 from goqueue.model.errors import InvariantViolation, invariant
 from goqueue.node.changes import Changes
 from goqueue.node.clock import Clock
+from goqueue.node.cluster.catching_up import CatchingUp
 from goqueue.node.cluster.member import ClusterMember, raft_config, voters_of
 from goqueue.node.cluster.ports import PeerLinks
 from goqueue.node.cluster.quorum import Chance, Quorum
@@ -45,6 +45,7 @@ from goqueue.node.guard import Guard, NodeState
 from goqueue.node.housekeeping import Housekeeping
 from goqueue.node.ids import Ids, RandomIds
 from goqueue.node.internal_topics import InternalTopics
+from goqueue.node.keyed_groups import KeyedGroups
 from goqueue.node.local_topics import LocalTopics
 from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
@@ -66,18 +67,18 @@ from goqueue.node.queue.share import Share
 from goqueue.node.queue.share_offsets import ShareOffsets
 from goqueue.node.read import Reader
 from goqueue.node.requests import Health
+from goqueue.node.scaling.keyed import KeyedTopics
 from goqueue.node.schedule.recurring import RecurringSchedules
 from goqueue.node.schedule.scheduler import Scheduler
-from goqueue.node.spread.group_places import GroupPlaces
-from goqueue.node.spread.polling import QueuePolls, SpreadPolling
-from goqueue.node.spread.publishing import Publishing, SpreadPublisher
-from goqueue.node.spread.reading import PartitionsSeen, Reading, SpreadReader
-from goqueue.node.spread.receipts import Receiving, SpreadReceipts
+from goqueue.node.spread.group_configs import GroupConfigs
+from goqueue.node.spread.publishing import Publishing
+from goqueue.node.spread.spread import Spread, UseCases
 from goqueue.node.threads import Threads
 from goqueue.node.topic_folders import TopicFolders
 from goqueue.node.topic_table import TopicTable
 from goqueue.node.topics import Topics
 from goqueue.node.transactions.transactions import Transactions
+from goqueue.node.vitals import Vitals
 
 logger = logging.getLogger(__name__)
 
@@ -132,17 +133,18 @@ class Node:
         self.groups, self.transactions = self._coordinators(clock, ids, links)
         self.scheduler = self._make_scheduler(clock)
         self.recurring = RecurringSchedules(self.scheduler, self._table, self._guard, self._threads, clock)
-        self.publisher = Publisher(
-            self._table, self._guard, self.metrics, clock, self.transactions, self.scheduler
-        )
+        self.catching_up = CatchingUp(self._metadata, links, self._local, self._table, self._spawn)
+        self.publisher = self._make_publisher(clock, links)
         self.fetcher = Fetcher(self._table, self._guard, self.metrics, ids)
         self.positions = Positions(self._table, self._guard)
         self.describer = Describer(self._table, self._guard, disk, self._threads)
         self.reader = Reader(self._table, self._guard, self.metrics, self._threads)
         key = ReceiptKey(self._metadata, changes, ids)
         self.queue, self.share, self.share_offsets = self._make_queue(clock, key, links)
-        self._spread(links, ids)
+        self._spread = self._make_spread(links, ids)
+        self.receipts, self.partitions_seen = self._spread.receipts, self._spread.partitions_seen
         self.members, self.group_offsets, self.rebalances = self._make_members()
+        self.keyed_groups = self._make_keyed_groups(links)
         self.group_views = GroupViews(self.groups)
         self._started_at = 0.0
         self.failed: asyncio.Event = asyncio.Event()  # see `fail`
@@ -162,6 +164,9 @@ class Node:
             timeout_ms=config.cluster.command_timeout_ms,
         )
         self._metadata.attach(self._quorum, links)
+        self._vitals = Vitals(
+            config, self._guard, self._table, self._disk_watch, self._metadata, self._quorum_log
+        )
         if links is None:
             return None
         return ClusterMember(
@@ -175,6 +180,7 @@ class Node:
             clock,
             ids,
             self._spawn,
+            self._disk_watch,
         )
 
     def _make_topics(self, changes: Changes) -> Topics:
@@ -213,8 +219,11 @@ class Node:
         internal = InternalTopics(self.topics, self._table, clock)
         self.coordinators = Coordinators(internal, self.directory, self._guard)
         table, guard, metrics, config = self._table, self._guard, self.metrics, self.config
-        was_deleted = None if links is None else self._metadata.catalog.was_deleted
-        groups = Groups(config.groups, internal, table, guard, metrics, clock, ids, self._spawn, was_deleted)
+        catalog = self._metadata.catalog
+        was_deleted, scaling_of = None if links is None else catalog.was_deleted, catalog.scaling
+        groups = Groups(
+            config.groups, internal, table, guard, metrics, clock, ids, self._spawn, was_deleted, scaling_of
+        )
         self._local.when_deleted(groups.topic_deleted)
         transactions = Transactions(
             config.transactions,
@@ -265,6 +274,7 @@ class Node:
         self.groups.when_group_deleted(queue.check_forget if every is None else every.check_forget)
         self.groups.when_group_gone(queue.forget if every is None else every.forget)
         self._load_when_leading(Companion.LEDGER, ledgers)
+        self.keyed.look_after(ledgers)
         share = Share(
             queue, ledgers, table, guard, metrics, clock, policies, self.groups, settings, self._spawn
         )
@@ -295,6 +305,25 @@ class Node:
         self._load_when_leading(Companion.SCHEDULE, scheduler)
         return scheduler
 
+    def _make_publisher(self, clock: Clock, links: PeerLinks | None) -> Publisher:
+        self.keyed = keyed = KeyedTopics(
+            self._metadata,
+            self._table,
+            self._local,
+            self._guard,
+            self.directory,
+            clock,
+            self.scheduler,
+            self._spawn,
+            None if links is None else links.parts,
+        )
+        if self.cluster is not None:
+            self.cluster.replication.when_leading(keyed.note_leadership)
+        transactions, scheduler = self.transactions, self.scheduler
+        return Publisher(
+            self._table, self._guard, self.metrics, clock, transactions, scheduler, keyed.division
+        )
+
     def _load_when_leading(self, kind: Companion, keeper: Keeper) -> None:
         if self.cluster is not None:
             loader = CompanionLoader(kind, keeper, self._companions, self._spawn)
@@ -303,46 +332,61 @@ class Node:
     def _postings_of(self, partition: Partition) -> LanePostings:
         return LanePostings(partition, self._disk, self._threads, self._spawn)
 
-    def _spread(self, links: PeerLinks | None, ids: Ids) -> None:
-        """The use cases that concern several nodes; a node alone does them by itself."""
+    def _make_spread(self, links: PeerLinks | None, ids: Ids) -> Spread:
         self.forwarding = (
             None if links is None else Forwarding(self.directory, self._metadata, self.coordinators, links)
         )
-        self._spread_publisher: Publishing | None = None
-        self.receipts: Receiving = self.queue
-        self._queue_polls: QueuePolls = self.queue
-        self._reading: Reading = self.reader
-        forwarding, nodes = self.forwarding, None if links is None else links.nodes
-        self.partitions_seen = PartitionsSeen(self.topics, self._table, forwarding, nodes)
-        self._group_places = GroupPlaces(
-            self.queue, self._ledgers_asked, self.partitions_seen, self.positions, forwarding, nodes
+        here = UseCases(
+            self.publisher,
+            self.reader,
+            self.queue,
+            self.groups,
+            self.topics,
+            self._table,
+            self.positions,
+            self._ledgers_asked,
         )
-        if forwarding is None or nodes is None:
-            return
-        self._spread_publisher = SpreadPublisher(self.publisher, forwarding, nodes)
-        self._reading = SpreadReader(self.reader, forwarding, nodes)
-        self.receipts = SpreadReceipts(
-            self.queue, forwarding, nodes, count_max=self.config.limits.messages_per_request_max
-        )
-        self._queue_polls = SpreadPolling(self.queue, self.receipts, forwarding, nodes, ids)
+        nodes = None if links is None else links.nodes
+        count_max = self.config.limits.messages_per_request_max
+        return Spread(here, self.forwarding, nodes, ids, count_max=count_max)
+
+    @property
+    def group_configs(self) -> GroupConfigs:
+        """Wherever the group is coordinated."""
+        return self._spread.group_configs
 
     @property
     def publishing(self) -> Publishing:
         """To partitions of any node."""
-        return self._spread_publisher or self.publisher
+        return self._spread.publishing
 
     def _make_members(self) -> tuple[Members, GroupOffsets, Rebalances]:
         groups, table, guard, config = self.groups, self._table, self._guard, self.config
         streams = StreamMembers(groups, config.groups)
         self._local.when_deleted(streams.topic_deleted)
-        polling = StreamPolling(streams, self._reading, table, guard, self.metrics)
-        queues = QueueMembers(groups, self.queue, self._queue_polls, table)
+        polling = StreamPolling(streams, self._spread.reading, table, guard, self.metrics)
+        queues = QueueMembers(groups, self.queue, self._spread.queue_polls, table)
         return (
             Members(groups, streams, polling, queues, table, config.limits),
-            GroupOffsets(groups, self._group_places, table),
+            GroupOffsets(groups, self._spread.group_places, table),
             Rebalances(
                 self.metrics.registry, groups, revocation_ms_max=config.groups.consumer_rebalance_ms_max
             ),
+        )
+
+    def _make_keyed_groups(self, links: PeerLinks | None) -> KeyedGroups:
+        return KeyedGroups(
+            self.groups,
+            self._metadata,
+            self.directory,
+            self._spread.reading,
+            self._spread.group_places,
+            self._ledgers_asked,
+            self.forwarding,
+            None if links is None else links.nodes,
+            self._spawn,
+            name=self.config.node_id,
+            wait_ms=self.config.groups.gate_wait_ms,
         )
 
     async def begin(self) -> None:
@@ -387,6 +431,8 @@ class Node:
             self.queue.timer.run(),
             self.scheduler.run(),
             self.scheduler.keep(),
+            *self.keyed_groups.work(),
+            *self.keyed.work(),
         ):
             self._spawn(work)
         self._guard.state = NodeState.READY
@@ -432,47 +478,10 @@ class Node:
         self.failed.set()
 
     def health(self) -> Health:
-        state = self._guard.state
-        logs = [one.log for one in self._table.partitions()]
-        if self._quorum_log.is_open:
-            logs.append(self._quorum_log.partition.log)
-        offline = [log.folder for log in logs if log.failure is not None]
-        checks = {
-            "node": "ok" if state is NodeState.READY else state.value,
-            "disk": self._disk_watch.summary,
-            "partitions": "ok" if not offline else f"offline: {', '.join(offline[:10])}",
-        }
-        is_member = True
-        if self.cluster is not None:
-            checks["cluster"] = self._membership()
-            is_member = checks["cluster"] == "ok"
-        return Health(
-            is_live=not self.failed.is_set(),
-            is_ready=state is NodeState.READY and not self.failed.is_set() and is_member,
-            state=state.value,
-            uptime_ms=int((asyncio.get_running_loop().time() - self._started_at) * 1_000),
-            checks=checks,
-        )
-
-    def _membership(self) -> str:
-        """ "ok", or why other nodes cannot count on this one."""
-        if self._quorum.leader is None:
-            return "no controller is known"
-        entry = self._metadata.catalog.node(self.config.node_id)
-        return "fenced" if entry is None or entry.state is EntryState.FENCED else "ok"
+        return self._vitals.health(has_failed=self.failed.is_set(), started_at=self._started_at)
 
     def stats(self) -> dict[str, int | float | str]:
-        partitions = self._table.partitions()
-        return {
-            "node_id": self.config.node_id,
-            "state": self._guard.state.value,
-            "topics": len(self._table.all()),
-            "partitions": len(partitions),
-            "messages": sum(one.log.end - one.log.log_start for one in partitions),
-            "bytes": sum(one.log.size_bytes for one in partitions),
-            "parked_reads": self._guard.parked_count,
-            "disk_used_percent": round(self._disk_watch.used_percent, 1),
-        }
+        return self._vitals.stats()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Start a task that the node owns: none is orphaned, and none fails unseen."""

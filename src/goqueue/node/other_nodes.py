@@ -16,6 +16,7 @@ from msgspec import Struct
 from goqueue.model.acks import Acks
 from goqueue.model.errors import GoQueueError
 from goqueue.model.record import Producer
+from goqueue.node.groups.standing import Standings, StandingsCall
 from goqueue.node.queue.requests import Delivered, Finished, Prolonged, Returned
 from goqueue.node.requests import NewMessage, Outcome, PartitionFacts, ReadQuery, ReadResult
 
@@ -27,6 +28,8 @@ END_POLL = PREFIX + "end-poll"
 FACTS = PREFIX + "facts"
 READ = PREFIX + "read"
 FIND = PREFIX + "find"
+GROUP_CONFIG = PREFIX + "group-config"
+STANDINGS = PREFIX + "standings"
 
 Settled = Finished | Returned | Prolonged | GoQueueError
 
@@ -134,6 +137,15 @@ class FindCall(Struct, frozen=True):
     instant: int
 
 
+class GroupConfigCall(Struct, frozen=True):
+    """What a group has set is to be told, and to be changed before if there are changes; None takes a setting back."""
+
+    group_id: str
+    changes: dict[str, str | None] | None = None
+    is_whole: bool = False  # what is left out is taken back
+    validate_only: bool = False
+
+
 class OtherNodes(Protocol):
     async def publish(self, target: str, call: PublishCall) -> list[Outcome]: ...
 
@@ -151,3 +163,8 @@ class OtherNodes(Protocol):
 
     async def find(self, target: str, call: FindCall) -> int:
         """The offset."""
+
+    async def configure_group(self, target: str, call: GroupConfigCall) -> dict[str, str]:
+        """What the group has set then. Refused with NotCoordinator where the other node does not coordinate it."""
+
+    async def standings(self, target: str, call: StandingsCall) -> Standings: ...

@@ -62,12 +62,17 @@ class OwnedState(Generic[M, E]):
         with self._logged():
             self._log.append(events)
 
-    async def settled(self) -> None:
-        """Until everything that was written is durable: nobody hears before of what a crash could take back."""
+    async def settled(self, *, gives_up: bool = False) -> None:
+        """Until everything that was written is durable: nobody hears before of what a crash could take back. Who `gives_up` is
+        told where this node is cut off, and may ask again."""
         try:
             with self._logged():
-                await self._log.settled()
-        except (CoordinatorNotAvailable, NotCoordinator, NotLeader, ReplicationUnknown) as error:
+                await self._log.settled(gives_up=gives_up)
+        except ReplicationUnknown as error:
+            if self._log.is_over:
+                self._lost = self._lost or error
+            raise
+        except (CoordinatorNotAvailable, NotCoordinator, NotLeader) as error:
             self._lost = self._lost or error
             raise
         if self._lost is not None:

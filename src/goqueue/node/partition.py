@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from goqueue.core.producer import Duplicate, ProducerEntry
+from goqueue.core.producer import Duplicate
 from goqueue.log.aborted import AbortedSpans
 from goqueue.log.batch import NO_PRODUCER, BatchHeader
 from goqueue.log.control import encode_marker
@@ -16,6 +16,7 @@ from goqueue.log.partition_log import PartitionLog, Slice
 from goqueue.model.cluster_errors import NotLeader, OffsetNotAvailable, ReplicationUnknown
 from goqueue.model.errors import (
     DataCorrupt,
+    DiskFull,
     PartitionOffline,
     StorageError,
     TopicNotFound,
@@ -23,30 +24,14 @@ from goqueue.model.errors import (
 from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
 from goqueue.node.metrics import Metrics
+from goqueue.node.parking import Parked, ParkedReaders
+from goqueue.node.producer_facts import ProducerFacts, facts_of
 from goqueue.node.producer_state import ProducerState
+from goqueue.node.settling import Settling
 from goqueue.node.threads import Threads
 
 logger = logging.getLogger(__name__)
 _DAMAGE_REPORTS_MAX = 1_000
-
-
-class Stored(NamedTuple):
-    """Where a batch is: it may be read, and is acknowledged once `end` is durable."""
-
-    base_offset: int
-    end: int
-    is_duplicate: bool
-
-
-class ProducerFacts(NamedTuple):
-    """A producer that this partition knows; -1 for what it has not done yet."""
-
-    producer_id: int
-    epoch: int
-    last_sequence: int
-    last_timestamp_ms: int
-    transaction_start: int
-    coordinator_epoch: int
 
 
 class Leadership(Protocol):
@@ -59,17 +44,33 @@ class Leadership(Protocol):
     def has_enough(self) -> bool:
         """As many replicas are in sync as `acks=all` needs."""
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Neither the controller nor all who are in sync can be heard: nothing is committed until that is over."""
+
     def began(self, partition: Partition) -> None:
         """Its log is ready for the first write of the epoch."""
+
+    def failed(self, partition: Partition) -> None:
+        """The disk did not take a write of it."""
+
+    def damaged(self, partition: Partition) -> bool:
+        """Something of it cannot be read. Whether another one has that, and is to lead."""
 
     def appended(self, partition: Partition) -> None:
         """It has more: tell the followers, and raise the high watermark if it need not wait for them."""
 
+    def synced(self, partition: Partition) -> None:
+        """More of it is on disk here."""
 
-class Parked(NamedTuple):
-    future: asyncio.Future[None]
-    offset: int
-    committed: bool
+
+class Stored(NamedTuple):
+    """Where a batch is: it may be read, and is acknowledged once `end` is durable."""
+
+    base_offset: int
+    end: int
+    is_duplicate: bool
+    under: Leadership | None = None  # by whose right it is there; None where this node is alone
 
 
 class Partition:
@@ -93,19 +94,18 @@ class Partition:
         self.index = index
         self.log = log
         self.commit = commit
+        commit.when_synced = self._note_synced
         self._producers = producers
         self._threads = threads
         self._metrics = metrics
         self._on_write = on_write
-        self._parked: list[Parked] = []
+        self._parked = ParkedReaders()
         self._leading: asyncio.Future[None] | None = None
         self._damage_seen: set[int] = set()
-        self.rewriting = (
-            asyncio.Lock()
-        )  # held while a thread rewrites files, which must stay until it is done
+        self.rewriting = asyncio.Lock()  # held while a thread rewrites files, which must stay till then
         self.indexing = asyncio.Lock()  # the same, for the lists of the lanes
         self.damage = damage
-        self.damaged_from: int | None = None  # the first offset that recovery found damaged
+        self.damaged_from: int | None = None  # the first offset that was found damaged
         self.is_led = False
         self.is_deleted = False
         self.is_solo = is_solo
@@ -113,9 +113,8 @@ class Partition:
         self.leader: int | None = None  # the number of the node that leads it, where that is another
         self._epoch = -1  # that the controller gave
         self.epoch_start = 0  # where this node began to lead
-        self._unsettled: list[
-            tuple[int, asyncio.Future[None]]
-        ] = []  # whose batches are not on enough replicas
+        self._settling = Settling()  # whose batches are not on enough replicas
+        self._hold: int | None = None  # nothing from this offset on is shown for now
         if is_solo:
             log.advance_high_watermark(log.end)  # alone, whatever is in the log is replicated everywhere
 
@@ -163,49 +162,55 @@ class Partition:
 
     def _resign(self) -> None:
         self.is_led = False
-        unsettled, self._unsettled = self._unsettled, []
-        for _, future in unsettled:
-            if not future.done():
-                future.set_exception(self._unknown())
+        self._settling.fail(self._unknown("has got another leader"))
 
-    def _unknown(self) -> ReplicationUnknown:
+    def cut_off(self) -> None:
+        """Nothing is committed for now: whoever may ask another node is told so at once."""
+        self._settling.fail(self._unknown("is cut off from the other replicas"), only_impatient=True)
+
+    def _unknown(self, why: str) -> ReplicationUnknown:
         return ReplicationUnknown(
-            f"{self.topic}-{self.index} has got another leader; whether the messages are stored is not known",
+            f"{self.topic}-{self.index} {why}; whether the messages are stored is not known",
             topic=self.topic,
             partition=self.index,
         )
+
+    def _note_synced(self) -> None:
+        if self.leadership is not None:
+            self.leadership.synced(self)
 
     def raise_watermark(self, offset: int) -> None:
         """Everything before `offset` is committed: it may be read, and who waits for it is told."""
         if offset <= self.log.high_watermark:
             return
         self.log.advance_high_watermark(offset)
-        if self._unsettled:
-            for end, future in self._unsettled:
-                if end <= offset and not future.done():
-                    future.set_result(None)
-            self._unsettled = [one for one in self._unsettled if one[0] > offset and not one[1].done()]
-        if self._parked:
-            self._wake_reached()
+        self._settling.reached(offset)
+        self._wake_reached()
 
     def note_watermark(self, offset: int) -> None:
         """A follower hears how far its leader has got."""
         self.log.note_high_watermark(offset)
-        if self._parked:
-            self._wake_reached()
+        self._wake_reached()
 
-    async def settled(self, end: int, *, since: float | None = None) -> None:
+    async def settled(
+        self, end: int, *, under: Leadership | None, since: float | None = None, gives_up: bool = False
+    ) -> None:
         """Until everything before `end` is on disk here and on every replica that is in sync. An error or a time-out
-        means: not known to be. Who waits for several says since when, so that the time runs once for all."""
-        leadership = self.leadership
+        means: not known to be. `under` is the leadership in which it was there last: in another one something else may
+        have come in its place. Who waits for several says since when, so that the time runs once for all. Who
+        `gives_up` is told where it may take for ever because this node is cut off."""
+        self._check_under(under)
         await self.commit.wait(end, since=since)
-        if not self.is_solo and (leadership is None or leadership is not self.leadership):
-            raise self._unknown()  # what is there now may be another leader's
+        self._check_under(under)
         if self.log.high_watermark >= end or self.is_solo:
             return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._unsettled.append((end, future))
-        await self.commit.in_time(future, since)
+        if gives_up and under is not None and under.is_cut_off:
+            raise self._unknown("is cut off from the other replicas")
+        await self.commit.in_time(self._settling.add(end, gives_up=gives_up), since)
+
+    def _check_under(self, leadership: Leadership | None) -> None:
+        if not self.is_solo and (leadership is None or leadership is not self.leadership):
+            raise self._unknown("has got another leader")  # what is there now may be that one's
 
     def append(self, batch: bytes, header: BatchHeader, *, now_ms: int) -> Stored:
         """Put a validated batch into the log, once. Call `lead` first."""
@@ -233,7 +238,7 @@ class Partition:
             raise PartitionOffline(
                 f"{self.log.folder} takes no writes: {self.log.failure}", folder=self.log.folder
             )
-        return Stored(verdict.base_offset, end, is_duplicate=True)
+        return Stored(verdict.base_offset, end, is_duplicate=True, under=self.leadership)
 
     def append_marker(
         self,
@@ -263,7 +268,12 @@ class Partition:
     def _write(self, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
         if self.leadership is None and not self.is_solo:
             raise NotLeader(self.topic, self.index, self.leader)
-        base = self.log.append(batch, header, now_ms=now_ms)
+        try:
+            base = self.log.append(batch, header, now_ms=now_ms)
+        except (StorageError, DiskFull, PartitionOffline):
+            if self.leadership is not None:
+                self.leadership.failed(self)
+            raise
         if header.producer_id != NO_PRODUCER:
             aborted = self._producers.observe(header._replace(base_offset=base), batch)
             if aborted is not None:
@@ -273,9 +283,8 @@ class Partition:
             self.leadership.appended(self)
         else:
             self.log.advance_high_watermark(self.log.end)
-        if self._parked:
-            self._wake_reached()
-        return Stored(base, base + header.last_offset_delta + 1, is_duplicate=False)
+        self._wake_reached()
+        return Stored(base, base + header.last_offset_delta + 1, is_duplicate=False, under=self.leadership)
 
     @property
     def owner(self) -> ProducerState:
@@ -299,10 +308,22 @@ class Partition:
     # ---------------------------------------------------------------- transactions
 
     @property
-    def last_stable_offset(self) -> int:
-        """As far as readers of committed records may go: to the oldest open transaction, or to the high watermark."""
-        first_open = self._producers.table.first_open_offset()
+    def visible_end(self) -> int:
+        """As far as any reader may go: to the high watermark, or to where the partition is held (ADR 35)."""
         watermark = self.log.high_watermark
+        return watermark if self._hold is None else max(self.log.log_start, min(self._hold, watermark))
+
+    def show_until(self, hold: int | None) -> None:
+        """Nothing from that offset on, or everything that is committed."""
+        if hold != self._hold:
+            self._hold = hold
+            self._wake_reached()
+
+    @property
+    def last_stable_offset(self) -> int:
+        """As far as readers of committed records may go: to the oldest open transaction, or to what may be read."""
+        first_open = self._producers.table.first_open_offset()
+        watermark = self.visible_end
         return watermark if first_open is None else max(self.log.log_start, min(first_open, watermark))
 
     def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
@@ -319,7 +340,7 @@ class Partition:
         return entry is not None and entry.epoch == epoch and entry.transaction_start is not None
 
     def producers(self) -> list[ProducerFacts]:
-        return [_facts(entry) for entry in self._producers.table.entries()]
+        return [facts_of(entry) for entry in self._producers.table.entries()]
 
     def newest_sequence(self, producer_id: int, epoch: int) -> int | None:
         """Of what the producer has written here; None where nothing is known of it."""
@@ -328,7 +349,7 @@ class Partition:
 
     def open_transactions(self) -> list[ProducerFacts]:
         """The producers with an open transaction, the oldest first."""
-        return [_facts(entry) for entry in self._producers.table.open_entries()]
+        return [facts_of(entry) for entry in self._producers.table.open_entries()]
 
     # ---------------------------------------------------------------- reading
 
@@ -339,7 +360,8 @@ class Partition:
 
     def check_knows_end(self) -> None:
         """Raise OffsetNotAvailable while a leader that has just begun does not know what its predecessor had committed."""
-        if self.leadership is not None and self.log.high_watermark < self.epoch_start:
+        has_begun = self.is_led and self.log.high_watermark >= self.epoch_start
+        if self.leadership is not None and not has_begun:
             raise OffsetNotAvailable(
                 f"the leader of {self.topic}-{self.index} has just begun; try again",
                 topic=self.topic,
@@ -347,11 +369,11 @@ class Partition:
             )
 
     async def read(self, offset: int, *, end: int, bytes_max: int, is_own: bool = False) -> Slice:
-        """Batches from `offset`, never past the high watermark: from memory at once, else from a thread. Only replicas and
+        """Batches from `offset`, never past what may be read: from memory at once, else from a thread. Only replicas and
         the owner of a state (`is_own`) see what is not committed yet."""
         self._refuse_if_deleted()
         if not is_own:
-            end = min(end, self.log.high_watermark)
+            end = min(end, self.visible_end)
         try:
             try:
                 return self.log.read(offset, end=end, bytes_max=bytes_max, cached_only=True)
@@ -359,9 +381,19 @@ class Partition:
                 return await self._threads.run(lambda: self._read_blocking(offset, end, bytes_max))
         except DataCorrupt as error:
             self._report_damage(error)
+            if self._is_whole_elsewhere(error):
+                raise NotLeader(self.topic, self.index) from error
             raise
         except OSError as error:
             raise StorageError(f"reading {self.log.folder} failed: {error}") from error
+
+    def _is_whole_elsewhere(self, error: DataCorrupt) -> bool:
+        """Another replica has it, and is to lead; what is damaged here is mended when this node follows that one."""
+        if self.leadership is None:
+            return False
+        start = error.start
+        self.damaged_from = start if self.damaged_from is None else min(self.damaged_from, start)
+        return self.leadership.damaged(self)
 
     def _read_blocking(self, offset: int, end: int, bytes_max: int) -> Slice:
         try:
@@ -370,9 +402,9 @@ class Partition:
             return self.log.read(offset, end=end, bytes_max=bytes_max)
 
     async def offset_at(self, timestamp_ms: int) -> int:
-        """The offset of the first record at or after an instant; the high watermark if there is none."""
+        """The offset of the first record at or after an instant; the end of what may be read if there is none."""
         found = await self.seek(timestamp_ms)
-        return min(found[0], self.log.high_watermark) if found else self.log.high_watermark
+        return min(found[0], self.visible_end) if found else self.visible_end
 
     async def seek(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record at or after an instant, if there is one."""
@@ -398,12 +430,11 @@ class Partition:
             return self.log.first_at_or_after(timestamp_ms)
 
     async def wait_beyond(self, offset: int, timeout_s: float, *, committed: bool = False) -> None:
-        """Until the high watermark (or, of committed records, the last stable offset) is past `offset`, the time is up,
-        or the partition is woken for another reason."""
-        if (self.last_stable_offset if committed else self.log.high_watermark) > offset:
+        """Until the end of what may be read (or, of committed records, the last stable offset) is past `offset`, the time is
+        up, or the partition is woken for another reason."""
+        if (self.last_stable_offset if committed else self.visible_end) > offset:
             return
-        parked = Parked(asyncio.get_running_loop().create_future(), offset, committed)
-        self._parked.append(parked)
+        parked = self._parked.add(asyncio.get_running_loop().create_future(), offset, committed=committed)
         self._metrics.parked_reads.inc()
         try:
             async with asyncio.timeout(timeout_s):
@@ -412,18 +443,11 @@ class Partition:
             return
         finally:
             self._metrics.parked_reads.dec()
-            if parked in self._parked:
-                self._parked.remove(parked)
+            self._parked.remove(parked)
 
     def _wake_reached(self) -> None:
-        """Let those go on whose offset may be read now; an open transaction keeps the others waiting."""
-        watermark, stable = self.log.high_watermark, self.last_stable_offset
-        reached = [one for one in self._parked if (stable if one.committed else watermark) > one.offset]
-        if reached:
-            self._parked = [
-                one for one in self._parked if (stable if one.committed else watermark) <= one.offset
-            ]
-            _release(reached)
+        if self._parked:
+            self._parked.wake_reached(self.visible_end, self.last_stable_offset)
 
     @property
     def leader_epoch(self) -> int:
@@ -435,18 +459,14 @@ class Partition:
 
     def park(self, future: asyncio.Future[None], offset: int, *, committed: bool) -> Parked:
         """Wake `future` when `offset` may be read: for those who wait for several partitions at once."""
-        parked = Parked(future, offset, committed)
-        self._parked.append(parked)
-        return parked
+        return self._parked.add(future, offset, committed=committed)
 
     def unpark(self, parked: Parked) -> None:
-        if parked in self._parked:
-            self._parked.remove(parked)
+        self._parked.remove(parked)
 
     def wake(self) -> None:
         """Let every parked reader look again."""
-        parked, self._parked = self._parked, []
-        _release(parked)
+        self._parked.wake()
 
     def forget_idle_producers(self, now_ms: int) -> None:
         self._producers.table.expire(now_ms)
@@ -475,24 +495,5 @@ class Partition:
             self._metrics.damage.inc()
             logger.error(
                 "damaged records found topic=%s partition=%d detail=%r",
-                self.topic,
-                self.index,
-                error.sentence,
+                *(self.topic, self.index, error.sentence),
             )
-
-
-def _release(parked: list[Parked]) -> None:
-    for one in parked:
-        if not one.future.done():
-            one.future.set_result(None)
-
-
-def _facts(entry: ProducerEntry) -> ProducerFacts:
-    return ProducerFacts(
-        entry.producer_id,
-        entry.epoch,
-        entry.last_sequence,
-        entry.timestamp_ms,
-        -1 if entry.transaction_start is None else entry.transaction_start,
-        entry.coordinator_epoch,
-    )

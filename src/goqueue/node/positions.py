@@ -44,14 +44,14 @@ class Positions:
             return Position(log.log_start, NOWHERE, self._epoch_at(partition, log.log_start))
         partition.check_knows_end()
         is_committed = isolation is Isolation.READ_COMMITTED
-        end = partition.last_stable_offset if is_committed else log.high_watermark
+        end = partition.last_stable_offset if is_committed else partition.visible_end
         if instant == LATEST:
             return Position(end, NOWHERE, partition.leader_epoch)
         if instant == LATEST_TIERED:  # nothing is anywhere but here
             return _NONE
         if instant == MAX_TIMESTAMP:
             newest = await partition.newest()
-            return _NONE if newest is None else self._found(partition, newest)
+            return _NONE if newest is None or newest[0] >= end else self._found(partition, newest)
         if instant < 0:
             raise InvalidRequest(
                 f"timestamp {instant} is neither an instant nor one of -1 to -5", instant=instant
@@ -65,8 +65,8 @@ class Positions:
         """The newest leader epoch up to `epoch`, and where it ends: what a client that read further must forget."""
         partition = self._partition(topic, index, leader_epoch)
         if epoch == partition.leader_epoch:
-            return epoch, partition.log.high_watermark
-        return partition.log.epochs.end_of(epoch, partition.log.high_watermark)
+            return epoch, partition.visible_end
+        return partition.log.epochs.end_of(epoch, partition.visible_end)
 
     def _partition(self, topic: str, index: int, leader_epoch: int) -> Partition:
         self._guard.admit_read()

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
-from goqueue.core.producer import BATCH_COUNT_KEPT, last_sequence
+from goqueue.core.producer import BATCH_COUNT_KEPT, is_relayed, last_sequence
 from goqueue.core.schedule.events import Message
 from goqueue.log.batch import (
     ATTRIBUTE_LOG_APPEND_TIME,
     ATTRIBUTE_TRANSACTIONAL,
+    HEADER_BYTES,
     BatchHeader,
     encode_batch,
     validate_and_open,
@@ -23,32 +24,34 @@ from goqueue.log.batch import (
 from goqueue.log.compression import CODEC_OF_SETTING, Codec
 from goqueue.log.records import contains
 from goqueue.model.acks import Acks
-from goqueue.model.cluster_errors import NotLeader, ReplicationUnknown
+from goqueue.model.cluster_errors import HomeUndecided, NotLeader, ReplicationUnknown
 from goqueue.model.delay import DELIVER_AT_MARK, check_due, due_ms_in
 from goqueue.model.errors import (
     GoQueueError,
+    InvalidBatch,
     InvalidRequest,
     InvariantViolation,
-    MessageTooLarge,
     RequestTooLarge,
 )
-from goqueue.model.limits import Limits
-from goqueue.model.partitioner import partition_for_key
 from goqueue.model.record import NewRecord, Producer
 from goqueue.model.settings import TimestampType, TopicSettings
 from goqueue.node.batch_checks import as_the_topic_wants, check_replicas
 from goqueue.node.clock import Clock
 from goqueue.node.guard import Guard
+from goqueue.node.message_sizes import BATCH_OVERHEAD_BYTES, check_size, chunks_of
 from goqueue.node.metrics import Metrics
 from goqueue.node.partition import Partition, Stored
+from goqueue.node.refused_batches import RefusedBatches
 from goqueue.node.requests import NewMessage, Outcome
+from goqueue.node.scaling.division import Division, Kept
+from goqueue.node.scaling.homes import Opened, Payload
+from goqueue.node.scaling.placing import index_of, next_keyless
 from goqueue.node.schedule.intake import Divided, Intake, lane_in
 from goqueue.node.schedule.scheduler import Scheduler
 from goqueue.node.topic_table import OpenTopic, TopicTable
 
-_RECORD_OVERHEAD_BYTES = 32  # more than the varints and the attributes byte of any record
-_HEADER_OVERHEAD_BYTES = 10  # two lengths of up to five bytes
-_BATCH_OVERHEAD_BYTES = 64
+_PATIENCE_S = 5.0  # while the partitions of a topic change
+_PAUSE_S = 0.05
 
 
 class Transaction(NamedTuple):
@@ -65,6 +68,7 @@ class Fresh(NamedTuple):
     batch: bytes
     delay_ms_max: int | None = None
     transaction: Transaction | None = None
+    payload: Payload | None = None  # if it has been opened
 
 
 class Placed(NamedTuple):
@@ -99,8 +103,10 @@ class Publisher:
         clock: Clock,
         transactions: Verify,
         scheduler: Scheduler,
+        division: Division,
     ) -> None:
         self._topics = topics
+        self._division = division
         self._transactions = transactions
         self._guard = guard
         self._metrics = metrics
@@ -109,6 +115,7 @@ class Publisher:
         self._intake = Intake(scheduler, clock)
         # Of partitions to which a batch with delayed records is on its way: what comes after it must not overtake it.
         self._turns: WeakValueDictionary[Partition, asyncio.Lock] = WeakValueDictionary()
+        self._refused = RefusedBatches()
 
     async def publish(
         self, topic: str, messages: Sequence[NewMessage], *, acks: Acks, producer: Producer | None = None
@@ -132,10 +139,12 @@ class Publisher:
                     check_replicas(partition, target.settings)
         outcomes: list[Outcome | None] = [None] * len(messages)
         due_ms: dict[int, int] = {}  # of messages that have to wait, by their place in the request
-        groups = self._grouped(target, messages, outcomes, due_ms)
+        if producer is not None and is_relayed(producer.id):
+            raise _not_a_clients(producer.id)
+        groups = self._grouped(target, messages, outcomes, due_ms, is_idempotent=producer is not None)
         if producer is not None and (len(groups) != 1 or any(outcomes)):
             raise _not_idempotent(groups, outcomes)
-        waiting: list[tuple[Partition, int, list[int]]] = []
+        waiting: list[tuple[Partition, Stored, list[int]]] = []
         for index, positions in groups.items():
             try:
                 partition = target.partition(index)
@@ -151,28 +160,34 @@ class Publisher:
                 if not positions:
                     continue
             records = [messages[at].record for at in positions]
-            end = await self._store(partition, target.settings, records, positions, producer, outcomes)
-            if end is not None:
-                waiting.append((partition, end, [at for at in positions if at not in due_ms]))
+            waiting += [
+                (partition, stored, [at for at in places if at not in due_ms])
+                for stored, places in await self._store(
+                    partition, target.settings, records, positions, producer, outcomes
+                )
+            ]
         if acks is Acks.ALL:
             await self._until_durable(waiting, outcomes)
         return outcomes
 
-    def placed(self, topic: str, messages: Sequence[NewMessage]) -> list[NewMessage]:
-        """The messages with the partitions that they belong to, for whoever sends them to the leaders of those."""
-        self._guard.admit_write(len(messages))
+    def placed(
+        self, topic: str, messages: Sequence[NewMessage], *, is_idempotent: bool = False
+    ) -> list[NewMessage]:
+        """The messages with the partitions that they belong to, for whoever sends them to the leaders of those. Who counts them
+        per partition (`is_idempotent`) says which."""
+        self._guard.admit_passing(len(messages))
         target = self._topics.get(topic)
-        partitioner, count = target.settings.partitioner, target.partition_count
+        scaling = self._division.homes.scaling(topic)
         keyless: int | None = None
         found: list[NewMessage] = []
         for message in messages:
-            if message.partition is not None:
-                found.append(message)
-                continue
-            key = message.record.key
-            if key is None and keyless is None:
-                keyless = target.next_keyless()
-            index = keyless if key is None else partition_for_key(partitioner, key, count)
+            key, index = message.record.key, message.partition
+            if index is None and key is None:
+                index = keyless = next_keyless(target, scaling) if keyless is None else keyless
+            elif index is None or (scaling is not None and key is not None and not is_idempotent):
+                index = index_of(target, scaling, key or b"", index)
+            elif not is_idempotent:
+                index = self._division.home_of(topic, index)
             found.append(NewMessage(message.record, index))
         return found
 
@@ -194,17 +209,39 @@ class Publisher:
         self._guard.admit_write(1)
         target = self._topics.get(topic)
         partition = target.partition(index)
-        settings = target.settings
+        try:
+            placed = await self._append_opened(partition, target.settings, batch, acks, transaction)
+        except GoQueueError as error:
+            if error.retriable and not isinstance(error, HomeUndecided):  # `Quiet` keeps the line of those
+                self._refused.note(partition, batch, self._clock.now_ms())
+            raise
+        if self._refused:
+            self._refused.taken(partition, batch)
+        return placed
+
+    async def _append_opened(
+        self,
+        partition: Partition,
+        settings: TopicSettings,
+        batch: bytes,
+        acks: Acks,
+        transaction: Transaction | None,
+    ) -> Placed:
         if acks is Acks.ALL:
             check_replicas(partition, settings)
         header, payload = validate_and_open(batch, settings.max_message_bytes)
-        may_delay = contains(payload, DELIVER_AT_MARK)
+        if is_relayed(header.producer_id):
+            raise _not_a_clients(header.producer_id)
         now_ms = self._clock.now_ms()
+        if self._refused:
+            self._refused.check(partition, batch, now_ms)
+        opened = payload, HEADER_BYTES if payload is batch else 0
+        may_delay = contains(payload, DELIVER_AT_MARK)
         header, batch = as_the_topic_wants(header, batch, settings, now_ms)
-        fresh = Fresh(header, batch, settings.delay_max_ms if may_delay else None, transaction)
-        stored, _ = await self._append_in_turn(partition, fresh)
+        fresh = Fresh(header, batch, settings.delay_max_ms if may_delay else None, transaction, opened)
+        kept, _ = await self._append_in_turn(partition, fresh)
         is_stamped = settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        return Placed(partition, stored, header.record_count, now_ms if is_stamped else None)
+        return Placed(partition, kept.stored, header.record_count, now_ms if is_stamped else None)
 
     async def _verify(
         self, partition: Partition, header: BatchHeader, transaction: Transaction | None
@@ -224,9 +261,10 @@ class Publisher:
 
     async def until_stored(self, placed: Placed) -> None:
         """Until the batch is on disk; raises where that is not known to be so."""
-        await placed.partition.settled(placed.stored.end)
+        stored = placed.stored
+        await placed.partition.settled(stored.end, under=stored.under, gives_up=True)
 
-    async def _append_in_turn(self, partition: Partition, fresh: Fresh) -> tuple[Stored, Divided | None]:
+    async def _append_in_turn(self, partition: Partition, fresh: Fresh) -> tuple[Kept, Divided | None]:
         """At once, unless records of the batch have to go to the schedule first, or those of one before it."""
         turn = self._turns.get(partition)
         if turn is None:
@@ -236,16 +274,21 @@ class Publisher:
         async with turn:
             return await self._append_now(partition, fresh)
 
-    async def _append_now(self, partition: Partition, fresh: Fresh) -> tuple[Stored, Divided | None]:
-        header, batch, delay_ms_max, transaction = fresh
+    async def _append_now(self, partition: Partition, fresh: Fresh) -> tuple[Kept, Divided | None]:
+        header, batch, delay_ms_max, transaction, payload = fresh
         if not partition.is_led:
             await partition.lead()
         if header.attributes & ATTRIBUTE_TRANSACTIONAL:
             await self._verify(partition, header, transaction)
-        if delay_ms_max is None:
-            return self._append(partition, batch, header), None
-        divided = await self._intake.divide(partition, header, batch, delay_ms_max)
-        return self._append(partition, divided.batch, divided.header), divided
+        divided = None
+        if delay_ms_max is not None and not self._division.sends_all_on(partition):
+            divided = await self._intake.divide(partition, header, batch, delay_ms_max)
+            header, batch, payload = divided.header, divided.batch, None
+        scaling = self._division.homes.scaling(partition.topic)
+        if scaling is None:
+            return Kept(self._append(partition, batch, header)), divided
+        opened = Opened(header, batch, payload)
+        return await self._division.append(partition, opened, scaling, self._append), divided
 
     def _append(self, partition: Partition, batch: bytes, header: BatchHeader) -> Stored:
         stored = partition.append(batch, header, now_ms=self._clock.now_ms())
@@ -259,19 +302,20 @@ class Publisher:
         messages: Sequence[NewMessage],
         outcomes: list[Outcome | None],
         due_ms: dict[int, int],
+        *,
+        is_idempotent: bool,
     ) -> dict[int, list[int]]:
         """Partition to positions in the request. Each message is assigned once, here, and nowhere else."""
         groups: dict[int, list[int]] = {}
-        count = target.partition_count
-        partitioner = target.settings.partitioner
-        bytes_max = target.settings.max_message_bytes - _BATCH_OVERHEAD_BYTES
+        scaling = self._division.homes.scaling(target.facts.name)
+        bytes_max = target.settings.max_message_bytes - BATCH_OVERHEAD_BYTES
         limits = self._guard.limits
         keyless: int | None = None
         for at, message in enumerate(messages):
             record = message.record
             index = message.partition
             try:
-                _check_size(record, bytes_max, limits)
+                check_size(record, bytes_max, limits)
                 if index is not None:
                     target.check_partition(index)
                 if record.headers:
@@ -279,13 +323,13 @@ class Publisher:
             except GoQueueError as error:
                 outcomes[at] = Outcome(index, None, error)
                 continue
-            if index is None:
-                if record.key is not None:
-                    index = partition_for_key(partitioner, record.key, count)
-                else:
-                    if keyless is None:
-                        keyless = target.next_keyless()
-                    index = keyless
+            if record.key is not None:
+                if index is None or (scaling is not None and not is_idempotent):
+                    index = index_of(target, scaling, record.key, index)
+            elif index is None:
+                index = keyless = next_keyless(target, scaling) if keyless is None else keyless
+            elif scaling is not None and not is_idempotent:
+                index = self._division.home_of(target.facts.name, index)
             positions = groups.get(index)
             if positions is None:
                 groups[index] = [at]
@@ -332,15 +376,15 @@ class Publisher:
         positions: list[int],
         producer: Producer | None,
         outcomes: list[Outcome | None],
-    ) -> int | None:
-        """Append the records in as few batches as fit; the offset that must be durable, if anything was stored."""
-        end: int | None = None
+    ) -> list[tuple[Stored, list[int]]]:
+        """Append the records in as few batches as fit: where each is, with the places of its records in the request."""
+        done: list[tuple[Stored, list[int]]] = []
         codec = CODEC_OF_SETTING.get(settings.compression_type, Codec.NONE)
         is_stamped = settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         attributes = ATTRIBUTE_LOG_APPEND_TIME if is_stamped else 0
         first = 0
-        bytes_max = settings.max_message_bytes - _BATCH_OVERHEAD_BYTES
-        chunks = _chunks(records, bytes_max) if len(records) > 1 else [records]
+        bytes_max = settings.max_message_bytes - BATCH_OVERHEAD_BYTES
+        chunks = chunks_of(records, bytes_max) if len(records) > 1 else [records]
         if producer is not None and len(chunks) > BATCH_COUNT_KEPT:
             raise _not_repeatable(len(chunks), settings.max_message_bytes)
         for chunk in chunks:
@@ -352,7 +396,7 @@ class Publisher:
             may_delay = sender is not None and any(due_ms_in(record.headers) is not None for record in chunk)
             fresh = Fresh(header, batch, settings.delay_max_ms if may_delay else None)
             try:
-                stored, divided = await self._append_in_turn(partition, fresh)
+                kept, divided = await self._append_patiently(partition, fresh)
             except GoQueueError as error:
                 for at in places:
                     outcomes[at] = Outcome(partition.index, None, error)
@@ -362,20 +406,33 @@ class Publisher:
                 if position in later:
                     id, due_ms = later[position]
                     outcomes[at] = Outcome(partition.index, id, deliver_at_ms=due_ms)
+                elif position in kept.moved:
+                    outcomes[at] = Outcome(*kept.moved[position])
                 else:
-                    outcomes[at] = Outcome(partition.index, stored.base_offset + position)
-            end = max(end or 0, stored.end)
-        return end
+                    outcomes[at] = Outcome(partition.index, kept.stored.base_offset + position)
+            done.append((kept.stored, [at for place, at in enumerate(places) if place not in kept.moved]))
+        return done
+
+    async def _append_patiently(self, partition: Partition, fresh: Fresh) -> tuple[Kept, Divided | None]:
+        """A node alone has nobody who sends it again; in a cluster that is whoever spreads the messages."""
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+        while True:
+            try:
+                return await self._append_in_turn(partition, fresh)
+            except HomeUndecided:
+                if not partition.is_solo or asyncio.get_running_loop().time() >= deadline:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
 
     async def _until_durable(
-        self, waiting: list[tuple[Partition, int, list[int]]], outcomes: list[Outcome | None]
+        self, waiting: list[tuple[Partition, Stored, list[int]]], outcomes: list[Outcome | None]
     ) -> None:
         for partition, _, _ in waiting:
             partition.commit.request()  # all disks work at once, then each is waited for
         since = asyncio.get_running_loop().time()
-        for partition, end, positions in waiting:
+        for partition, stored, positions in waiting:
             try:
-                await partition.settled(end, since=since)
+                await partition.settled(stored.end, under=stored.under, since=since, gives_up=True)
             except NotLeader as error:  # but it was appended, and may come to be committed
                 unknown = ReplicationUnknown(f"{error.sentence}; whether the message is stored is not known")
                 for at in positions:
@@ -398,58 +455,16 @@ class Publisher:
         return done
 
 
-def check_record(record: NewRecord, settings: TopicSettings, limits: Limits) -> None:
-    """Raise where a topic would not take it from a publisher."""
-    _check_size(record, settings.max_message_bytes - _BATCH_OVERHEAD_BYTES, limits)
-
-
-def _check_size(record: NewRecord, bytes_max: int, limits: Limits) -> None:
-    key, value = record.key, record.value
-    size = _RECORD_OVERHEAD_BYTES + (len(value) if value is not None else 0)
-    if key is not None:
-        size += len(key)
-        if len(key) > limits.key_bytes_max:
-            raise MessageTooLarge("the key", len(key), limits.key_bytes_max)
-    if record.headers:
-        header_bytes = _header_bytes(record)
-        size += header_bytes + _HEADER_OVERHEAD_BYTES * len(record.headers)
-        if len(record.headers) > limits.header_count_max:
-            raise InvalidRequest(
-                f"a message has at most {limits.header_count_max} headers, not {len(record.headers)}",
-                header_count=len(record.headers),
-            )
-        if header_bytes > limits.header_bytes_max:
-            raise MessageTooLarge("the headers together", header_bytes, limits.header_bytes_max)
-    if size > bytes_max:
-        raise MessageTooLarge("the message", size, bytes_max)
-
-
-def _header_bytes(record: NewRecord) -> int:
-    return sum(
-        (len(name) if name.isascii() else len(name.encode())) + len(content or b"")
-        for name, content in record.headers
-    )
-
-
 def _sender(producer: Producer, first: int) -> Producer:
     """The producer as of its record number `first` of this request."""
     return Producer(producer.id, producer.epoch, last_sequence(producer.sequence, first + 1))
 
 
-def _chunks(records: list[NewRecord], bytes_max: int) -> list[list[NewRecord]]:
-    """Runs of records that fit a batch; each record alone does, as was checked."""
-    chunks: list[list[NewRecord]] = []
-    start, size = 0, 0
-    for at, record in enumerate(records):
-        more = _RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
-        if record.headers:
-            more += _header_bytes(record) + _HEADER_OVERHEAD_BYTES * len(record.headers)
-        if size + more > bytes_max and at > start:
-            chunks.append(records[start:at])
-            start, size = at, 0
-        size += more
-    chunks.append(records[start:])
-    return chunks
+def _not_a_clients(producer_id: int) -> GoQueueError:
+    return InvalidBatch(
+        f"producer id {producer_id} is of those that only partitions use, for what they send on",
+        producer_id=producer_id,
+    )
 
 
 def _not_repeatable(batch_count: int, bytes_max: int) -> GoQueueError:

@@ -46,8 +46,10 @@ class Reader:
             and await self._has_more(source, next_offset, deadline, committed)
         ):
             records, next_offset = await self._collect(source, next_offset, end, query.limit, committed)
+        if source.visible_end <= next_offset < end:
+            source.check_knows_end()  # who is told the high watermark may take it for the end
         self._metrics.read_messages.inc(len(records))
-        return ReadResult(records, next_offset, source.log.high_watermark, source.last_stable_offset)
+        return ReadResult(records, next_offset, source.visible_end, source.last_stable_offset)
 
     def _check(self, query: ReadQuery) -> None:
         if query.offset is not None and query.timestamp_ms is not None:
@@ -72,7 +74,7 @@ class Reader:
         else:
             start = log.log_start if query.offset is None else query.offset
         if not log.log_start <= start <= log.end:
-            raise OffsetOutOfRange(start, earliest=log.log_start, latest=log.high_watermark)
+            raise OffsetOutOfRange(start, earliest=log.log_start, latest=source.visible_end)
         end = _NO_BOUND if query.to_offset is None else query.to_offset
         if query.to_timestamp_ms is not None:
             end = min(end, await source.offset_at(query.to_timestamp_ms))
@@ -133,4 +135,4 @@ class Reader:
 
 
 def _readable_end(source: Partition, committed: bool) -> int:
-    return source.last_stable_offset if committed else source.log.high_watermark
+    return source.last_stable_offset if committed else source.visible_end

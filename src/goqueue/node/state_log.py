@@ -120,15 +120,22 @@ class StateLog(Generic[E]):
         header, batch = encode_batch(records, now_ms)
         self._partition.append(batch, header, now_ms=now_ms)
 
-    async def settled(self) -> None:
+    @property
+    def is_over(self) -> bool:
+        """The leadership that the state belongs to has ended."""
+        partition = self._partition
+        return not partition.is_solo and partition.leadership is not self._current()
+
+    async def settled(self, *, gives_up: bool = False) -> None:
         """Until everything appended so far is on disk, and on enough replicas, however long it takes; raises if it never
-        will be, or nobody here will ever know."""
+        will be, or nobody here will ever know. Who `gives_up` also hears that this node is cut off: then the state is
+        still that of the log."""
         leadership = self._current()
         end = self._partition.log.end
         while True:
             self._check_same(leadership)
             try:
-                await self._partition.settled(end)
+                await self._partition.settled(end, under=leadership, gives_up=gives_up)
                 return self._check_same(leadership)
             except TimedOut as error:
                 logger.warning("an internal log is slow error=%r", error.sentence)

@@ -7,7 +7,7 @@ every write, and again before it tells anybody what it knows.
 from __future__ import annotations
 
 from goqueue.model.cluster_errors import NotLeader
-from goqueue.node.partition import Partition
+from goqueue.node.partition import Leadership, Partition
 
 
 class Tenure:
@@ -17,6 +17,11 @@ class Tenure:
         self._all = (partition, *companions)
         self._leadership = partition.leadership
         self.check()
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """That it is about; None where this node is alone."""
+        return self._leadership
 
     @property
     def is_over(self) -> bool:

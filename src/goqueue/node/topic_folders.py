@@ -66,16 +66,31 @@ class TopicFolders:
         for one in (name, *companions_of(name)):
             self._throw_away(one)
 
+    def throw_away_others(self, name: str, held: Collection[int]) -> None:
+        """Every partition but these: other nodes have them now, or they are no more."""
+        found = {
+            int(entry.name)
+            for one in (name, *companions_of(name))
+            for entry in self._disk.list(f"{LOGS}/{one}")
+            if entry.is_dir and entry.name.isdecimal()
+        }
+        for index in sorted(found - set(held)):
+            logger.info(
+                "files of a partition that is not here any more are removed topic=%s partition=%d",
+                name,
+                index,
+            )
+            self.throw_away_partition(name, index)
+
     def throw_away_partition(self, name: str, index: int) -> None:
-        """Another node has it now; its companions go with it."""
+        """Its companions go with it."""
         for one in (name, *companions_of(name)):
-            folder = partition_folder(one, index)
-            if not any(entry.name == str(index) for entry in self._disk.list(f"{LOGS}/{one}")):
+            if not self.has(one, index):
                 continue
             gone = f"{TRASH}/{one}.{index}"
             self._disk.make_dir(TRASH)
             self._disk.remove_tree(gone)
-            self._disk.rename(folder, gone)
+            self._disk.rename(partition_folder(one, index), gone)
             self._disk.sync_dir(f"{LOGS}/{one}")
             self._disk.remove_tree(gone)
 

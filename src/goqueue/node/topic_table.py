@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from goqueue.core.catalog import TopicCreated
 from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
@@ -12,6 +12,9 @@ from goqueue.model.errors import PartitionNotFound, TopicNotFound
 from goqueue.model.names import check_topic_name, companions_of, is_internal
 from goqueue.model.settings import TopicSettings
 from goqueue.node.partition import Partition
+
+# What a partition was last told to do here: its state, the kinds of its companions, and how many must be in sync.
+Assignment = tuple[PartitionState, frozenset[str], int]
 
 
 @dataclass(slots=True)
@@ -24,6 +27,8 @@ class OpenTopic:
     local: dict[int, Partition]
     states: tuple[PartitionState, ...]
     keyless_turn: int = 0
+    assigned: dict[int, Assignment] = field(default_factory=dict)
+    may_have_strays: bool = True  # folders of partitions that other nodes have now
 
     @property
     def partitions(self) -> list[Partition]:
@@ -114,6 +119,13 @@ class TopicTable:
         self._topics[name] = topic
         self._names[topic.facts.id] = name
 
+    def note_states(self, name: str, states: tuple[PartitionState, ...]) -> None:
+        """Who leads counts for whoever asks at once, however long it takes until this node has followed: clients that are sent to the
+        leader before would find nobody. One that has other partitions by now waits for that."""
+        topic = self.any_topic(name)
+        if topic is not None and topic.partition_count == len(states):
+            topic.states = states
+
     def remove(self, name: str) -> OpenTopic | None:
         """None if the topic could not be opened."""
         topic = self._topics.pop(name, None) or self._internal.pop(name, None)
@@ -130,6 +142,11 @@ class TopicTable:
         internal = [self._internal[name] for name in sorted(self._internal)]
         companions = [self._companions[place] for place in sorted(self._companions)]
         return [partition for topic in self.all() + internal for partition in topic.partitions] + companions
+
+    def counts(self) -> tuple[int, int]:
+        """Of the topics that clients may see, and of all partitions that run here."""
+        own = sum(len(topic.local) for table in (self._topics, self._internal) for topic in table.values())
+        return len(self._topics), own + len(self._companions)
 
     def partition_count(self, name: str) -> int | None:
         topic = self._topics.get(name)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from goqueue.core.catalog import AlterTopic, CreateTopic, DeleteTopic, GrowTopic, TopicCreated
+from goqueue.core.cluster.commands import ShrinkTopic
 from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
 from goqueue.log.partition_log import PartitionLog
 from goqueue.model.errors import (
@@ -139,7 +140,8 @@ class Topics:
     async def grow(
         self, name: str, partition_count: int, assignments: Sequence[Sequence[int]] | None = None
     ) -> TopicFacts:
-        """Add partitions until there are so many, with these replicas. Keys may belong to another partition from then on."""
+        """Add partitions until there are so many, with these replicas. Keys may belong to another partition from then on; with
+        `scaling=keyed`, readers of groups see each key in order all the same."""
         self._guard.admit_change()
         command = _growth(name, partition_count, assignments)
         return await self._changes.run(name, lambda: self._grow(command))
@@ -150,6 +152,14 @@ class Topics:
         """As `grow` without doing it."""
         self._guard.admit_change()
         self._metadata.catalog.decide(_growth(name, partition_count, assignments), 0)
+
+    async def shrink(self, name: str, partition_count: int, *, discards_read: bool = False) -> TopicFacts:
+        """Begin to take partitions away until there are so few, of a topic with `scaling=keyed`. They go when every group has read
+        them and retention has emptied them, or, where what is read may be discarded, when every group has read them; this
+        waits for neither. May be said again, to let them go sooner."""
+        self._guard.admit_relief()
+        command = ShrinkTopic(name, partition_count, discards_read)
+        return await self._changes.run(name, lambda: self._shrink(command))
 
     async def delete(self, name: str) -> None:
         self._guard.admit_relief()
@@ -235,6 +245,10 @@ class Topics:
             raise StorageError(f"adding partitions to topic {name!r} failed: {error}") from error
         return self.get(name)
 
+    async def _shrink(self, command: ShrinkTopic) -> TopicFacts:
+        await self._metadata.execute(command)
+        return self.get(command.name)
+
     def _move_log_start(self, partition: Partition, before_offset: int) -> None:
         log = partition.log
         if partition.is_deleted:
@@ -303,7 +317,7 @@ class Topics:
             leader_epoch=partition.leader_epoch if partition is not None else state.leader_epoch,
             earliest=log.log_start if log is not None else -1,
             latest=log.end if log is not None else -1,
-            high_watermark=log.high_watermark if log is not None else -1,
+            high_watermark=partition.visible_end if partition is not None else -1,
             size_bytes=log.size_bytes if log is not None else 0,
             failure=_failure(state, log),
             damage=list(partition.damage) if partition is not None else [],

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from goqueue.core.catalog import Command
+from goqueue.core.cluster.commands import Order
 from goqueue.core.raft.messages import Message
 from goqueue.node.cluster.exchange import (
     BEAT_ANSWERS,
@@ -25,12 +25,15 @@ from goqueue.node.cluster.exchange import (
     HEARTBEAT,
     JOIN,
     LEAVE,
+    STATE,
+    STATES,
     Leave,
 )
 from goqueue.node.cluster.ports import (
     Answer,
     Beat,
     BeatAnswer,
+    ClusterState,
     Copying,
     Done,
     Join,
@@ -45,6 +48,7 @@ from goqueue.peer.forwarding import Forwards
 from goqueue.peer.other_nodes import PeerNodes
 from goqueue.peer.remote_appends import RemoteAppends
 from goqueue.peer.remote_ledgers import RemoteLedgers
+from goqueue.peer.remote_parts import RemoteParts
 from goqueue.peer.remote_transactions import RemoteTransactions
 from goqueue.peer.requests import Requests, decoded
 from goqueue.peer.sender import Sender
@@ -88,6 +92,7 @@ class PeerLinks:
         asking = Asking(self.call)
         self.appends = RemoteAppends(asking)
         self.ledgers = RemoteLedgers(asking)
+        self.parts = RemoteParts(asking)
 
     def send(self, message: Message) -> None:
         if not self._is_closed:
@@ -105,12 +110,16 @@ class PeerLinks:
     async def leave(self, target: str, name: str) -> Done:
         return await self._ask_done(target, LEAVE, ENCODER.encode(Leave(name)))
 
-    async def execute(self, target: str, command: Command) -> Done:
+    async def execute(self, target: str, command: Order) -> Done:
         return await self._ask_done(target, COMMAND, ENCODER.encode(command))
 
     async def copying(self, target: str) -> list[Copying]:
         control, timeout_s = self._peer(target).control, self._times.ask_ms / 1_000
         return decoded(COPYINGS, await control.ask(COPYING, b"", timeout_s=timeout_s, method="GET"), target)
+
+    async def state(self, target: str) -> ClusterState:
+        control, timeout_s = self._peer(target).control, self._times.ask_ms / 1_000
+        return decoded(STATES, await control.ask(STATE, b"", timeout_s=timeout_s, method="GET"), target)
 
     async def fetch(
         self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int

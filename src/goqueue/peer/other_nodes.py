@@ -10,19 +10,23 @@ from goqueue.model.cluster_errors import PeerUnreachable
 from goqueue.model.errors import GoQueueError, NotReady
 from goqueue.node.cluster.exchange import ERRORS, ErrorBody
 from goqueue.node.forwarding import Forwarder
+from goqueue.node.groups.standing import Standings, StandingsCall
 from goqueue.node.other_nodes import (
     END_POLL,
     FACTS,
     FIND,
     FINISH,
+    GROUP_CONFIG,
     POLL,
     PUBLISH,
     READ,
+    STANDINGS,
     EndPollCall,
     FactsCall,
     Fault,
     FindCall,
     FinishCall,
+    GroupConfigCall,
     LedPartition,
     OutcomeTold,
     PollCall,
@@ -48,7 +52,9 @@ _settled = msgspec.msgpack.Decoder(list[SettledTold])
 _polls = msgspec.msgpack.Decoder(PollTold)
 _facts = msgspec.msgpack.Decoder(list[LedPartition])
 _reads = msgspec.msgpack.Decoder(ReadResult)
+_standings = msgspec.msgpack.Decoder(Standings)
 _offsets = msgspec.msgpack.Decoder(int)
+_settings = msgspec.msgpack.Decoder(dict[str, str])
 
 
 class PeerNodes:
@@ -83,6 +89,12 @@ class PeerNodes:
 
     async def find(self, target: str, call: FindCall) -> int:
         return _decoded(_offsets, await self._ask(target, FIND, call, _FACTS_S_MAX), target)
+
+    async def configure_group(self, target: str, call: GroupConfigCall) -> dict[str, str]:
+        return _decoded(_settings, await self._ask(target, GROUP_CONFIG, call, WORK_S_MAX), target)
+
+    async def standings(self, target: str, call: StandingsCall) -> Standings:
+        return _decoded(_standings, await self._ask(target, STANDINGS, call, WORK_S_MAX), target)
 
     async def _ask(self, target: str, path: str, call: msgspec.Struct, timeout_s: float) -> bytes:
         body = _encoder.encode(call)

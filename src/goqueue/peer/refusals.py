@@ -9,6 +9,7 @@ from goqueue.model.errors import (
     CorruptBatch,
     Detail,
     FencedLeaderEpoch,
+    FetchSessionNotFound,
     GoQueueError,
     NotReady,
     OffsetOutOfRange,
@@ -30,6 +31,7 @@ _OF_FETCH: dict[int, type[GoQueueError]] = {
     8: NotReady,
     56: StorageError,
     58: Unauthenticated,
+    70: FetchSessionNotFound,
     74: FencedLeaderEpoch,
     75: UnknownLeaderEpoch,
     78: OffsetNotAvailable,
@@ -45,7 +47,8 @@ def error_told(code: str, sentence: str, details: dict[str, Detail]) -> GoQueueE
 def fetch_error(code: int, node: str, topic: str, partition: int) -> GoQueueError:
     kind = _OF_FETCH.get(code, GoQueueError)
     place = f"{topic}-{partition}" if topic else "everything"
-    sentence = f"node {node!r} answers the fetch of {place} with Kafka's error {code} ({kind.code.value})"
+    name = f" ({kind.code.value})" if code in _OF_FETCH else ""
+    sentence = f"node {node!r} answers the fetch of {place} with Kafka's error {code}{name}"
     return _made(kind, sentence, {"node": node, "topic": topic, "partition": partition, "kafka_code": code})
 
 

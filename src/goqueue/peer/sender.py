@@ -40,7 +40,7 @@ class Sender:
         while True:
             message = await self._outbox.take()
             try:
-                await self._requests.ask(path_of(message), encode_message(message), timeout_s=self._timeout_s)
+                await self._send(message)
                 self._note(None)
             except GoQueueError as error:
                 self._note(error)

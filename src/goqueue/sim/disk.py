@@ -113,6 +113,12 @@ class SimDisk:
         self._crash_countdown = 0
         self.platter.lose_power(self.rng)
 
+    def wipe(self) -> None:
+        """Another disk, with nothing on it, is in its place. Nobody may use it at this moment."""
+        self._life += 1
+        self._crash_countdown = 0
+        self.platter = Platter()
+
     def crash_after(self, operations: int) -> None:
         """Cut the power in the middle of the n-th mutating operation from here; 1 is the next one."""
         self._crash_countdown = operations

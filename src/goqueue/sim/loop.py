@@ -30,6 +30,7 @@ T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 Ts = TypeVarTuple("Ts")
 
+_CANCELLED_MAX = 500  # so many timers may lie around that nobody waits for any more
 _CANCEL_ROUNDS_MAX = 1_000  # a task that outlives so many cancellations swallows them in a loop
 _EXECUTOR_LATENCY = Latency()
 
@@ -57,8 +58,11 @@ class SimLoop(asyncio.BaseEventLoop):
         self._tasks: dict[asyncio.Task[Any], None] = {}  # of any result type
         self._failed: list[asyncio.Task[Any]] = []
         self._reported: list[Unhandled] = []
+        self._timers: list[
+            tuple[float, int, asyncio.TimerHandle]
+        ] = []  # a heap; of two at once the older comes first
+        self._cancelled_count = 0  # how many of them are of no use any more
         self._paused: dict[Life, list[asyncio.Handle]] = {}  # what each of them would have done meanwhile
-        self._selector = self  # BaseEventLoop asks this for events: see `select`
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._report)
 
@@ -82,10 +86,40 @@ class SimLoop(asyncio.BaseEventLoop):
         self._failed.clear()
         return self._reported
 
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        handle = _SimHandle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]  # private to asyncio, but stable
+        return handle
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = _SimTimer(when, callback, args, self, context)
+        self._push(timer)
+        return timer
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
     def forget(self, life: Life) -> None:
         """Drop every timer and executor job that code of this life has scheduled."""
-        for handle in self._scheduled:  # type: ignore[attr-defined]  # private to asyncio, but stable
-            if handle._context.get(current_life) is life:
+        for _, _, handle in self._timers:
+            if _life_of(handle) is life:
                 handle.cancel()
 
     def pause(self, life: Life) -> None:
@@ -103,33 +137,74 @@ class SimLoop(asyncio.BaseEventLoop):
             if handle.cancelled():
                 continue
             if isinstance(handle, asyncio.TimerHandle):
-                handle._scheduled = True  # type: ignore[attr-defined]  # private to asyncio, but stable
-                heapq.heappush(self._scheduled, handle)  # type: ignore[attr-defined]  # as above
+                self._push(handle)
             else:
                 self._ready.append(handle)  # type: ignore[attr-defined]  # as above
 
+    def _push(self, timer: asyncio.TimerHandle) -> None:
+        self._serial += 1
+        heapq.heappush(self._timers, (timer._when, self._serial, timer))  # type: ignore[attr-defined]  # as above
+        timer._scheduled = True  # type: ignore[attr-defined]  # as above: it tells the loop when it is cancelled
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._cancelled_count += 1
+
     def _run_once(self) -> None:
+        """Turn after turn until somebody stops it, each as `BaseEventLoop` makes it, without what only a loop with sockets and
+        threads needs."""
+        ready = self._ready  # type: ignore[attr-defined]  # as above
+        while True:
+            self._take_due()
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    try:
+                        handle._context.run(handle._callback, *handle._args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:  # noqa: BLE001  # as asyncio: whatever it is, the loop goes on
+                        self._report_failed(handle, error)
+            if self._stopping:  # type: ignore[attr-defined]  # as above
+                return
+
+    def _take_due(self) -> None:
+        """Begin a turn: the next thing to happen is ready, and all that happens at the same time."""
         if self._paused:
             self._set_aside()
-        super()._run_once()  # type: ignore[misc]  # private to asyncio, but stable
+        if self._cancelled_count > _CANCELLED_MAX:
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled_count = 0
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]  # as above
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if not ready and not self._stopping:  # type: ignore[attr-defined]  # as above
+            if not timers:
+                raise Deadlock(
+                    f"nothing left to do at {self._now:.6f} s, waiting: {_describe(list(self._tasks))}"
+                )
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False  # type: ignore[attr-defined]  # as above
+            if self._paused and _is_paused(timer):
+                self._paused[timer._context.get(current_life)].append(timer)  # type: ignore[attr-defined]  # as above
+            else:
+                ready.append(timer)
 
     def _set_aside(self) -> None:
-        """Whatever paused lives would do in this turn. What falls due later in it was scheduled by nobody: their code does
-        not run."""
-        ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]  # as above
+        """Whatever paused lives would do in this turn, beside timers: those are set aside when they are due."""
+        ready = self._ready  # type: ignore[attr-defined]  # as above
         for _ in range(len(ready)):
             handle = ready.popleft()
             if _is_paused(handle):
                 self._paused[handle._context.get(current_life)].append(handle)
             else:
                 ready.append(handle)
-        kept = [handle for handle in timers if not _is_paused(handle)]
-        if len(kept) < len(timers):
-            for handle in sorted(handle for handle in timers if _is_paused(handle)):
-                handle._scheduled = False
-                self._paused[handle._context.get(current_life)].append(handle)
-            heapq.heapify(kept)
-            self._scheduled[:] = kept  # type: ignore[attr-defined]  # as above
+
+    def _report_failed(self, handle: asyncio.Handle, error: BaseException) -> None:
+        message = f"Exception in callback {handle!r}"
+        self.call_exception_handler({"message": message, "exception": error, "handle": handle})
 
     def cancel_leftovers(self) -> None:
         self.run_until_complete(cancel_all(lambda: list(self._tasks)))
@@ -176,18 +251,6 @@ class SimLoop(asyncio.BaseEventLoop):
             await server.start_serving()
         return server
 
-    def select(self, timeout: float | None) -> list[object]:
-        """Called by `BaseEventLoop` where it would wait for sockets."""
-        if timeout is None:
-            raise Deadlock(
-                f"nothing left to do at {self._now:.6f} s, waiting: {_describe(list(self._tasks))}"
-            )
-        self._now += timeout
-        return []
-
-    def _process_events(self, events: list[object]) -> None:
-        """There are none: everything that happens is a timer."""
-
     def _write_to_self(self) -> None:
         """Nothing to wake: there is no other thread."""
 
@@ -214,22 +277,24 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Task[T]:
         self._serial += 1
         life = current_life.get() if context is None else context.get(current_life)
-        task = _SimTask(coro, loop=loop, serial=self._serial, context=context)
+        task = _SimTask(coro, loop=loop, serial=self._serial, life=life, context=context)
         self._tasks[task] = None
         if life is not None:
             life.tasks[task] = None
             if not life.is_alive:
                 task.cancel()
-        task.add_done_callback(lambda task: self._finish(task, life))
+        task.add_done_callback(self._finish)
         return task
 
-    def _finish(self, task: asyncio.Task[Any], life: Life | None) -> None:
+    def _finish(self, task: asyncio.Task[Any]) -> None:
+        life = task.life  # type: ignore[attr-defined]  # all of them are made above
         del self._tasks[task]
         if life is not None:
             del life.tasks[task]
             if not life.is_alive and not task.cancelled():
                 task.exception()  # retrieved: nobody is left to care how a dead process failed
-        self._failed = [failed for failed in (*self._failed, task) if _is_unretrieved(failed)]
+        if _is_unretrieved(task):
+            self._failed = [failed for failed in (*self._failed, task) if _is_unretrieved(failed)]
 
     def _report(self, loop: asyncio.AbstractEventLoop, details: dict[str, Any]) -> None:
         error = details.get("exception")
@@ -269,6 +334,51 @@ async def cancel_all(tasks: Callable[[], list[asyncio.Task[Any]]]) -> None:
     raise Deadlock(f"these tasks refuse to end: {_describe(others)}")
 
 
+class _SimHandle(asyncio.Handle):
+    """Made without asking whether the loop is debugged. Most of what a run makes are these."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        loop: SimLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
+class _SimTimer(asyncio.TimerHandle):
+    """As above."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        loop: SimLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = False
+
+
 class _SimTask(asyncio.Task[Any]):
     def __init__(
         self,
@@ -276,9 +386,11 @@ class _SimTask(asyncio.Task[Any]):
         *,
         loop: asyncio.AbstractEventLoop,
         serial: int,
+        life: Life | None,
         context: contextvars.Context | None,
     ) -> None:
         self._serial = serial
+        self.life = life
         super().__init__(coro, loop=loop, name=f"sim-{serial}", context=context)
 
     def __hash__(self) -> int:
@@ -294,8 +406,12 @@ class _SimFuture(asyncio.Future[Any]):
         return self._serial
 
 
+def _life_of(handle: asyncio.Handle) -> Life | None:
+    return handle._context.get(current_life)  # type: ignore[attr-defined,no-any-return]  # private to asyncio, but stable
+
+
 def _is_paused(handle: asyncio.Handle) -> bool:
-    life = handle._context.get(current_life)  # type: ignore[attr-defined]  # private to asyncio, but stable
+    life = _life_of(handle)
     return life is not None and life.is_paused and not handle.cancelled()
 
 

@@ -20,7 +20,9 @@ from goqueue.model.names import METADATA_TOPIC
 from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
 from goqueue.node.partition import Partition
+from goqueue.sim.cluster import keyed_mutants
 from goqueue.sim.cluster import mutants as cluster_mutants
+from goqueue.sim.cluster import queue_mutants as cluster_queue_mutants
 from goqueue.sim.kafka import joint_mutants
 from goqueue.sim.queue import mutants as queue_mutants
 
@@ -143,7 +145,7 @@ MUTANTS: dict[str, Mutant] = {
     "ack-not-persisted": Mutant("queue", queue_mutants.keep_acks_in_memory),
     "lane-cursor-skips": Mutant("queue", queue_mutants.skip_lane_cursors),
     "given-before-durable": Mutant("queue", queue_mutants.give_what_may_vanish, 5),
-    "dead-letter-twice": Mutant("queue", queue_mutants.move_again_after_a_crash, 31),
+    "dead-letter-twice": Mutant("queue", queue_mutants.move_again_after_a_crash, 16),
     "delivered-early": Mutant("queue", queue_mutants.fire_early),
     "ordering-broken": Mutant("queue", queue_mutants.forget_busy_keys),
     "credit-not-freed": Mutant("queue", queue_mutants.keep_credit),
@@ -151,12 +153,30 @@ MUTANTS: dict[str, Mutant] = {
     "lanes-served-strictly": Mutant("queue", queue_mutants.serve_lanes_strictly),
     "damage-loses-records": Mutant("queue", queue_mutants.lose_what_damage_hit, 49),
     "damage-repeats-the-rest": Mutant("queue", queue_mutants.drop_what_follows_damage, 10),
-    "votes-twice": Mutant("cluster", cluster_mutants.vote_twice, 5),
+    "votes-twice": Mutant("quorum", cluster_mutants.vote_twice, 1),
+    "forgets-its-vote": Mutant("quorum", cluster_mutants.forget_votes, 27),
+    "commits-older-terms": Mutant("quorum", cluster_mutants.commit_older_terms, 5),
     "acks-alone": Mutant("cluster", cluster_mutants.ack_alone),
-    "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation),
-    "serves-past-high-watermark": Mutant("cluster", cluster_mutants.serve_past_high_watermark, 5),
-    "leads-on": Mutant("cluster", cluster_mutants.lead_on, 1),
-    "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 2),
+    "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation, 1),
+    "serves-past-high-watermark": Mutant("cluster", cluster_mutants.serve_past_high_watermark, 1),
+    "leads-on": Mutant("cluster", cluster_mutants.lead_on, 7),
+    "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 8),
     "reports-unsynced": Mutant("cluster", cluster_mutants.report_unsynced),
+    "two-coordinators": Mutant("cluster", cluster_mutants.coordinate_on),
+    "leads-on-though-damaged": Mutant("cluster", cluster_mutants.keep_damage),
     "decides-alone": Mutant("elections", cluster_mutants.decide_alone),
+    "loses-ledger-on-failover": Mutant("queues", cluster_queue_mutants.lose_ledger),
+    "keeps-lease-in-memory-only": Mutant("queues", cluster_queue_mutants.keep_leases_in_memory),
+    "drops-acks-of-the-predecessor": Mutant("queues", cluster_queue_mutants.drop_acks),
+    "settles-alone": Mutant("queues", cluster_queue_mutants.settle_alone),
+    "timer-fires-twice": Mutant("queue", cluster_queue_mutants.forget_firing, 1),
+    "forgets-what-was-cancelled": Mutant("queues", cluster_queue_mutants.forget_cancelled),
+    "moves-dead-letters-again": Mutant("queues", queue_mutants.move_again_after_a_crash, 36),
+    "reassigns-before-caught-up": Mutant("queues", cluster_queue_mutants.reassign_early, 3),
+    "drain-below-min-in-sync": Mutant("queues", cluster_queue_mutants.drain_replicas),
+    "plan-dies-with-its-controller": Mutant("queues", cluster_queue_mutants.drop_plan_of_predecessor, 58),
+    "ignores-gates": Mutant("keyed", keyed_mutants.ignore_gates),
+    "sends-on-as-the-producer": Mutant("keyed", keyed_mutants.send_on_as_the_producer),
+    "sends-on-without-a-name": Mutant("keyed", keyed_mutants.send_on_without_a_name),
+    "lets-everybody-straight-in": Mutant("keyed", keyed_mutants.let_everybody_straight_in),
 }

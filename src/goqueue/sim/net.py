@@ -28,7 +28,7 @@ OUTSIDE = "outside"
 
 _SELF = (None, "", "localhost", "127.0.0.1", "0.0.0.0", "::", "::1")
 _PORT_FIRST = 49_152  # where the range for private use begins
-_SPLIT_RATE = 0.3
+_SPLIT_RATE = 0.1
 _SPLITS_MAX = 3
 _LATENCY = Latency(tail_rate=0.002)
 
@@ -147,6 +147,7 @@ class SimTransport(_FlowControlMixin):
         self._inbox: deque[bytes | None] = deque()  # None is the end of file
         self._arrived_count = 0  # how many of the inbox the latency has let through
         self._arrival_s_last = 0.0
+        self._sent_s_last = -1.0  # when the other side has written what is last in the inbox
         self._unread_bytes = 0
         self._is_reading = True
         self._is_closing = False
@@ -176,8 +177,9 @@ class SimTransport(_FlowControlMixin):
         if self._is_closing or not data:
             return
         self._unread_bytes += len(data)
-        for chunk in _split(bytes(data), self._network.rng):
-            self.peer._enqueue(chunk)
+        if not self.peer._lengthen(data):
+            for chunk in _split(bytes(data), self._network.rng):
+                self.peer._enqueue(chunk)
         self._maybe_pause_protocol()  # type: ignore[attr-defined]  # of the private base class
 
     def write_eof(self) -> None:
@@ -259,9 +261,21 @@ class SimTransport(_FlowControlMixin):
         self._is_reset = True
         self._pump()
 
+    def _lengthen(self, data: bytes | bytearray | memoryview) -> bool:
+        """What is written at the same moment as something before it mostly travels with it: a body with its head."""
+        inbox, network = self._inbox, self._network
+        if self._sent_s_last != network.loop.time() or not inbox or inbox[-1] is None:
+            return False
+        if network.rng.random() < _SPLIT_RATE:
+            return False
+        inbox[-1] += data
+        self._sent_s_last = -1.0
+        return True
+
     def _enqueue(self, item: bytes | None) -> None:
         network = self._network
-        arrival_s = network.loop.time() + network.draw_latency(self.remote.host, self.local.host)
+        self._sent_s_last = network.loop.time()
+        arrival_s = self._sent_s_last + network.draw_latency(self.remote.host, self.local.host)
         self._arrival_s_last = max(arrival_s, self._arrival_s_last)
         self._inbox.append(item)
         network.loop.call_at(self._arrival_s_last, self._arrive, context=self._context)
@@ -307,7 +321,8 @@ class SimTransport(_FlowControlMixin):
 
     def _acknowledge(self, count: int) -> None:
         self._unread_bytes -= count
-        self.poke(self._maybe_resume_protocol)  # type: ignore[attr-defined]  # of the private base class
+        if self._protocol_paused:  # type: ignore[attr-defined]  # of the private base class
+            self.poke(self._maybe_resume_protocol)  # type: ignore[attr-defined]  # as above
 
 
 class ListeningSocket(NamedTuple):

@@ -32,6 +32,7 @@ class FileNode:
     def __init__(self) -> None:
         self.content = bytearray()
         self.durable = bytearray()
+        self.rotten: set[int] = set()  # bits that have flipped by themselves
         self._unsynced: list[Append | Truncate] = []
 
     def append(self, data: bytes) -> None:
@@ -40,6 +41,7 @@ class FileNode:
             self.content += data
 
     def truncate(self, size: int) -> None:
+        self.rotten = {bit for bit in self.rotten if bit // 8 < size}
         self._unsynced.append(Truncate(size))
         _resize(self.content, size)
 
@@ -66,10 +68,19 @@ class FileNode:
 
     def flip(self, bit: int) -> None:
         """Rot one durable bit. The reader sees it at once, as if nothing had been cached."""
+        self.rotten ^= {bit}
         index, mask = bit // 8, 1 << bit % 8
         self.durable[index] ^= mask
         if index < len(self.content):
             self.content[index] ^= mask
+
+    def before_rot(self) -> bytearray:
+        """The durable content with every bit as it was."""
+        content = bytearray(self.durable)
+        for bit in self.rotten:
+            if bit // 8 < len(content):
+                content[bit // 8] ^= 1 << bit % 8
+        return content
 
 
 class DirNode:

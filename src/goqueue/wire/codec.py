@@ -146,7 +146,8 @@ class _ReaderBuilder:
             for step in steps:
                 at = step(data, at, found)
             if flexible:
-                at = _read_tags(data, at, tags, found, allowance)
+                # Mostly there are none.
+                at = _read_tags(data, at, tags, found, allowance) if data[at] else at + 1
             return kind(**found), at
 
         return read
@@ -280,7 +281,11 @@ def _value_reader(type: str, flexible: bool, *, is_nullable: bool) -> Reader:
 
 def _read_length(data: Source, at: int, flexible: bool, *, size: int) -> tuple[int | None, int]:
     if flexible:
-        count, at = read_uvarint(data, at)
+        count = data[at]
+        if count < 0x80:
+            at += 1
+        else:
+            count, at = read_uvarint(data, at)
         return (None if count == 0 else count - 1), at
     length = (_INT16 if size == 2 else _INT32).unpack_from(data, at)[0]
     if length < -1:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tests.chaos.history import wall_ms
+from tests.chaos.load.draining import Drain, left_of_delays
 from tests.chaos.load.job import Job, Work
 from tests.chaos.load.producing import Publisher
 from tests.chaos.load.reading import Reader
@@ -23,8 +25,8 @@ class Delay:
     topics: Mapping[str, int] = {TOPIC: _PARTITIONS}
     needs: Sequence[str] = ()
 
-    def works(self, job: Job) -> Sequence[Work]:
-        return [lambda: _send(job), Reader(job, TOPIC, _PARTITIONS, "due").run]
+    def works(self, job: Job) -> Mapping[str, Work]:
+        return {"delayer": lambda: _send(job), "due": Reader(job, TOPIC, _PARTITIONS, "due").run}
 
 
 def _send(job: Job) -> None:
@@ -36,3 +38,6 @@ def _send(job: Job) -> None:
         publisher.poll()
         job.pause(_PAUSE_S)
     publisher.flush()
+    drain = Drain(job, "delayer", left_of_delays(job, TOPIC))
+    while not drain.is_over:
+        time.sleep(_PAUSE_S)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tests.chaos.history import Op, Phase, Place
-from tests.chaos.load.job import QUICK, Drain, Job, Work, confluent, failure_text
+from tests.chaos.load.draining import Drain, left_of_group
+from tests.chaos.load.job import QUICK, Hung, Job, Work, close, confluent, failure_text
 from tests.chaos.load.producing import TOPIC, Produce
 
 _MEMBERS: Final = 2
@@ -15,6 +16,8 @@ _BATCH: Final = 200
 _GATHER_S: Final = 0.25
 _LIFE_S: Final = (10.0, 40.0)
 _CALL_S: Final = 15.0
+_LAST_TRIES: Final = 10
+_LAST_PAUSE_S: Final = 1.0
 _REFUSED: Final = (  # and nothing was committed
     "ILLEGAL_GENERATION",
     "UNKNOWN_MEMBER_ID",
@@ -38,8 +41,9 @@ class Grouped:
         if protocol == "classic":
             self._settings |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
 
-    def works(self, job: Job) -> Sequence[Work]:
-        return [Member(job, self.name, f"{self.name}-{at}", self._settings).run for at in range(_MEMBERS)]
+    def works(self, job: Job) -> Mapping[str, Work]:
+        names = [f"{self.name}-{at}" for at in range(_MEMBERS)]
+        return {name: Member(job, self.name, name, self._settings).run for name in names}
 
 
 class Member:
@@ -55,7 +59,7 @@ class Member:
         self._gathered: list[Any] = []
 
     def run(self) -> None:
-        drain = Drain(self._job)
+        drain = Drain(self._job, self._base, left_of_group(self._job, self._group, Produce.topics))
         life = 0
         while not drain.is_over:
             life += 1
@@ -69,10 +73,9 @@ class Member:
         client.subscribe([TOPIC], on_assign=self._came, on_revoke=self._went, on_lost=self._lost)
         while not drain.is_over and (time.monotonic() < ends_at or self._job.stopping.is_set()):
             self._gather(client)
-            drain.saw(len(self._gathered))
             if self._gathered:
                 self._commit(client)
-        client.close()
+        close(client)
 
     def _gather(self, client: Any) -> None:
         """One by one: what a rebalance takes away while we gather is not worked on."""
@@ -141,9 +144,11 @@ class Member:
 
     def _tell_last(self) -> None:
         client = self._connect()
-        for _ in range(5):
+        for _ in range(_LAST_TRIES):
             if self._ask(client, range(Produce.topics[TOPIC]), note="last"):
                 return
+            time.sleep(_LAST_PAUSE_S)  # its coordinator may be on the move
+        raise Hung(f"the positions of {self._group} were not told in {_LAST_TRIES} tries")
 
     def _connect(self) -> Any:
         return confluent.Consumer(

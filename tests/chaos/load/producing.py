@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tests.chaos.history import Op, Phase
-from tests.chaos.load.job import PARTITIONS, QUICK, Job, Work, confluent, failure_text
+from tests.chaos.load.job import PARTITIONS, QUICK, Hung, Job, Work, confluent, failure_text
 
 TOPIC: Final = "keyed"
 _PRODUCERS: Final = 2
 _BURST: Final = 20
 _PAUSE_S: Final = 0.1
 _KEYS: Final = 100
-_FLUSH_S: Final = 90.0
+_FLUSH_S: Final = 75.0
 # What librdkafka refuses before it has sent anything.
 _NEVER_SENT: Final = ("_QUEUE_FULL", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "MSG_SIZE_TOO_LARGE")
 
@@ -23,8 +23,9 @@ class Produce:
     topics: Mapping[str, int] = {TOPIC: PARTITIONS}
     needs: Sequence[str] = ()
 
-    def works(self, job: Job) -> Sequence[Work]:
-        return [Publisher(job, TOPIC, f"producer-{index}").run for index in range(_PRODUCERS)]
+    def works(self, job: Job) -> Mapping[str, Work]:
+        names = [f"producer-{index}" for index in range(_PRODUCERS)]
+        return {name: Publisher(job, TOPIC, name).run for name in names}
 
 
 class Publisher:
@@ -45,7 +46,7 @@ class Publisher:
                 self.send()
             self._client.poll(0)
             self._job.pause(_PAUSE_S)
-        self._client.flush(_FLUSH_S)
+        self.flush()
 
     def send(self, *, headers: Sequence[tuple[str, bytes]] = (), due_ms: int = 0) -> None:
         self._sent_count += 1
@@ -71,11 +72,16 @@ class Publisher:
         self._client.poll(0)
 
     def flush(self) -> None:
-        self._client.flush(_FLUSH_S)
+        """Longer than the client keeps a message: then there is an outcome for each."""
+        left_count = self._client.flush(_FLUSH_S)
+        if left_count:
+            raise Hung(f"{left_count} messages have no outcome after {_FLUSH_S:.0f} s")
 
     def _reported(self, number: int, error: Any, message: Any) -> None:
         if error is None:
-            where = {"partition": message.partition(), "offset": message.offset()}
+            # librdkafka does not know the offset of what was acknowledged with what came after it.
+            offset = -1 if message.offset() is None else message.offset()
+            where = {"partition": message.partition(), "offset": offset}
             self._job.recorder.record(
                 self._name, Op.PUBLISH, Phase.OK, number=number, topic=self._topic, **where
             )

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tests.chaos.history import Op, Phase, Place, wall_ms
-from tests.chaos.load.job import QUICK, Drain, Job, Work, confluent, failure_text
+from tests.chaos.load.draining import Drain, Left
+from tests.chaos.load.job import QUICK, Job, Work, close, confluent, failure_text
 from tests.chaos.load.producing import TOPIC, Produce
 
 _BATCH: Final = 500
@@ -21,10 +22,10 @@ class Read:
     topics: Mapping[str, int] = Produce.topics
     needs: Sequence[str] = (Produce.name,)
 
-    def works(self, job: Job) -> Sequence[Work]:
+    def works(self, job: Job) -> Mapping[str, Work]:
         partitions = self.topics[TOPIC]
         steady = Reader(job, TOPIC, partitions, "reader")
-        return [steady.run, Reader(job, TOPIC, partitions, "seeker", seeks=True).run]
+        return {"reader": steady.run, "seeker": Reader(job, TOPIC, partitions, "seeker", seeks=True).run}
 
 
 class Reader:
@@ -35,6 +36,7 @@ class Reader:
         self._seeks = seeks
         self._chance = job.chance(name)
         self._next = dict.fromkeys(range(partitions), 0)
+        self._open: set[int] = set()  # partitions whose end was not seen since they were assigned
         self._client = confluent.Consumer(
             {
                 "bootstrap.servers": job.kafka,
@@ -43,34 +45,49 @@ class Reader:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",  # a position that is not there any more is news
                 "fetch.wait.max.ms": 100,
+                "enable.partition.eof": True,
                 **QUICK,
             }
         )
 
     def run(self) -> None:
-        drain = Drain(self._job)
+        drain = Drain(self._job, self._name, self._left)
         self._assign()
         seek_at = time.monotonic() + _SEEK_S
-        while not drain.is_over:
-            if self._seeks and time.monotonic() > seek_at and not self._job.stopping.is_set():
+        while not self._job.stopping.is_set():
+            if self._seeks and time.monotonic() > seek_at:
                 self._next = {at: self._chance.randint(0, end) for at, end in self._next.items()}
                 self._assign()
                 seek_at = time.monotonic() + _SEEK_S
-            drain.saw(self._poll())
+            self._poll()
+        self._assign()  # so that every end is told once more
+        while not drain.is_over:
+            self._poll()
+        close(self._client)
+
+    def _left(self) -> Left:
+        text = f"the ends of {sorted(self._open)} of {self._topic} were not seen" if self._open else ""
+        return Left(text, tuple(self._next.values()))
 
     def _assign(self) -> None:
         places = [Place(partition, offset) for partition, offset in self._next.items()]
         self._job.recorder.record(self._name, Op.ASSIGN, Phase.OK, topic=self._topic, places=places)
+        self._open = set(self._next)
         self._client.assign([confluent.TopicPartition(self._topic, at, offset) for at, offset, _ in places])
 
-    def _poll(self) -> int:
+    def _poll(self) -> None:
         messages = self._client.consume(_BATCH, _POLL_S)
-        errors = [one.error() for one in messages if one.error() is not None]
+        errors = [one.error() for one in messages if one.error() is not None and not _is_end(one)]
         places = [
             Place(one.partition(), one.offset(), (one.value() or b"").decode())
             for one in messages
             if one.error() is None
         ]
+        for one in messages:
+            if _is_end(one):
+                self._open.discard(one.partition())
+            elif one.error() is None:
+                self._open.add(one.partition())
         if places:
             self._told(Phase.OK, places=places, wall_ms=wall_ms(), is_committed_only=True)
             self._next |= {partition: offset + 1 for partition, offset, _ in places}
@@ -81,7 +98,11 @@ class Reader:
         ):  # such a partition is not read until assigned again
             self._job.pause(0.2)
             self._assign()
-        return len(places)
 
     def _told(self, phase: Phase, **values: Any) -> None:
         self._job.recorder.record(self._name, Op.POLL, phase, topic=self._topic, **values)
+
+
+def _is_end(message: Any) -> bool:
+    error = message.error()
+    return error is not None and error.code() == confluent.KafkaError._PARTITION_EOF

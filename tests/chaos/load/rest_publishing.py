@@ -26,8 +26,9 @@ class Rest:
     topics: Mapping[str, int] = {TOPIC: PARTITIONS}
     needs: Sequence[str] = ()
 
-    def works(self, job: Job) -> Sequence[Work]:
-        return [RestPublisher(job, TOPIC, f"rest-{index}").run for index in range(_PUBLISHERS)]
+    def works(self, job: Job) -> Mapping[str, Work]:
+        names = [f"rest-{index}" for index in range(_PUBLISHERS)]
+        return {name: RestPublisher(job, TOPIC, name).run for name in names}
 
 
 class RestPublisher:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 from tests.chaos.history import Op, Phase, Place, wall_ms
-from tests.chaos.load.job import Drain, Job, Work
+from tests.chaos.load.draining import Drain, left_of_group
+from tests.chaos.load.job import Job, Work
 from tests.chaos.load.rest_publishing import RestPublisher
 
 from goqueue.client.connection import ApiError, Connection, Unreachable, error_of
@@ -19,7 +20,6 @@ _PARTITIONS: Final = 3
 _MEMBERS: Final = 3
 _LIMIT: Final = 20
 _VISIBILITY_MS: Final = 5_000
-_IDLE_S: Final = 15.0  # a lease may have to end first, and a retry to become due
 _TIMEOUT_S: Final = 10.0
 _KEEP_RATE: Final = 0.03
 _NACK_RATE: Final = 0.05
@@ -34,9 +34,10 @@ class Queue:
     topics: Mapping[str, int] = {TOPIC: _PARTITIONS}
     needs: Sequence[str] = ()
 
-    def works(self, job: Job) -> Sequence[Work]:
-        members = [QueueMember(job, f"queue-{index}").run for index in range(_MEMBERS)]
-        return [RestPublisher(job, TOPIC, "tasks").run, *members]
+    def works(self, job: Job) -> Mapping[str, Work]:
+        names = [f"queue-{index}" for index in range(_MEMBERS)]
+        members = {name: QueueMember(job, name).run for name in names}
+        return {"tasks": RestPublisher(job, TOPIC, "tasks").run, **members}
 
 
 class QueueMember:
@@ -48,12 +49,12 @@ class QueueMember:
         self._member_id = ""
 
     def run(self) -> None:
-        drain = Drain(self._job, idle_s=_IDLE_S)
+        drain = Drain(self._job, self._name, left_of_group(self._job, GROUP, Queue.topics))
         while not drain.is_over:
             try:
                 if not self._member_id:
                     self._join()
-                drain.saw(self._take())
+                self._take()
             except Unreachable as error:
                 self._told(Op.TAKE, Phase.UNKNOWN, note=error.sentence)
                 self._job.pause(0.1)
@@ -67,7 +68,7 @@ class QueueMember:
         body = {"client_id": self._name, "topics": [TOPIC], "mode": "queue", "session_timeout": "10s"}
         self._member_id = self._call("POST", f"/groups/{GROUP}/join", body=body)["member_id"]
 
-    def _take(self) -> int:
+    def _take(self) -> None:
         number = self._job.recorder.invoke(self._name, Op.TAKE, topic=TOPIC, group=GROUP)
         query = {
             "member_id": self._member_id,
@@ -82,7 +83,6 @@ class QueueMember:
         )
         for message, place in zip(messages, places, strict=True):
             self._finish(message["receipt_handle"], place)
-        return len(messages)
 
     def _finish(self, receipt: str, place: Place) -> None:
         chosen = self._chance.random()

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tests.chaos.history import Op, Phase, Place, wall_ms
-from tests.chaos.load.job import QUICK, Drain, Job, Work, confluent, failure_text
+from tests.chaos.load.draining import Drain, left_of_group
+from tests.chaos.load.job import QUICK, Job, Work, close, confluent, failure_text
 from tests.chaos.load.producing import Publisher
 
 from goqueue.client.connection import Connection, Unreachable, error_of
@@ -21,7 +22,6 @@ _MEMBERS: Final = 2
 _BURST: Final = 5
 _POLL_S: Final = 0.3
 _LOCK_MS: Final = 15_000
-_IDLE_S: Final = 20.0  # what nobody answered for comes again
 _CALL_S: Final = 15.0
 _SET_UP_S: Final = 60.0
 _ACCEPT, _RELEASE, _REJECT = 1, 2, 3
@@ -34,10 +34,11 @@ class Share:
     topics: Mapping[str, int] = {TOPIC: _PARTITIONS}
     needs: Sequence[str] = ()
 
-    def works(self, job: Job) -> Sequence[Work]:
+    def works(self, job: Job) -> Mapping[str, Work]:
         _set_up(job)
-        members = [ShareMember(job, f"sharer-{index}").run for index in range(_MEMBERS)]
-        return [Publisher(job, TOPIC, "shared", burst=_BURST).run, *members]
+        names = [f"sharer-{index}" for index in range(_MEMBERS)]
+        members = {name: ShareMember(job, name).run for name in names}
+        return {"shared": Publisher(job, TOPIC, "shared", burst=_BURST).run, **members}
 
 
 class ShareMember:
@@ -49,7 +50,7 @@ class ShareMember:
         self._chance = job.chance(name)
 
     def run(self) -> None:
-        drain = Drain(self._job, idle_s=_IDLE_S)
+        drain = Drain(self._job, self._name, left_of_group(self._job, GROUP, Share.topics))
         client = confluent.ShareConsumer(
             {
                 "bootstrap.servers": self._job.kafka,
@@ -61,12 +62,13 @@ class ShareMember:
         client.subscribe([TOPIC])
         while not drain.is_over:
             try:
-                drain.saw(self._step(client))
+                self._step(client)
             except confluent.KafkaException as error:
                 self._told(Op.TAKE, Phase.UNKNOWN, note=failure_text(error))
                 self._job.pause(0.2)
+        close(client)
 
-    def _step(self, client: Any) -> int:
+    def _step(self, client: Any) -> None:
         number = self._job.recorder.invoke(self._name, Op.TAKE, topic=TOPIC, group=GROUP)
         messages = client.poll(_POLL_S)
         for one in messages:
@@ -74,11 +76,10 @@ class ShareMember:
                 self._told(Op.TAKE, Phase.UNKNOWN, note=failure_text(one.error()))
         good = [one for one in messages if one.error() is None]
         if not good:
-            return 0
+            return
         places = [Place(one.partition(), one.offset(), one.value().decode()) for one in good]
         self._told(Op.TAKE, Phase.OK, number=number, places=places, wall_ms=wall_ms())
         self._finish(client, good, places)
-        return len(good)
 
     def _finish(self, client: Any, messages: Sequence[Any], places: Sequence[Place]) -> None:
         begun: dict[int, list[tuple[Op, int, Place]]] = defaultdict(list)

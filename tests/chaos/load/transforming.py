@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tests.chaos.history import Op, Phase, Place
-from tests.chaos.load.job import QUICK, Drain, Job, Work, confluent, failure_text
+from tests.chaos.load.draining import Drain, left_of_group
+from tests.chaos.load.job import QUICK, Hung, Job, Work, bounded, close, confluent, failure_text
 from tests.chaos.load.producing import TOPIC, Produce
 from tests.chaos.load.reading import Reader
 from tests.chaos.transaction_checkers import output_of
@@ -15,14 +16,12 @@ from tests.chaos.transaction_checkers import output_of
 OUTPUT: Final = "transformed"
 GROUP: Final = "transformers"
 _WORKERS: Final = 2
-_BATCH: Final = 50
+_BATCH: Final = 200
 _GATHER_S: Final = 0.3
 _ABORT_RATE: Final = 0.2
 _CALL_S: Final = 20.0
+_GRACE_S: Final = 15.0
 _PATIENCE_S: Final = 60.0
-# When every broker is gone librdkafka 2.16 bootstraps anew, and then may wait for ever on the handle of the group's old
-# coordinator in `send_offsets_to_transaction`, whatever its timeout. Here brokers come back where they were.
-_SETTINGS: Final = {**QUICK, "metadata.recovery.strategy": "none"}
 
 
 class Transact:
@@ -30,9 +29,10 @@ class Transact:
     topics: Mapping[str, int] = {**Produce.topics, OUTPUT: Produce.topics[TOPIC]}
     needs: Sequence[str] = (Produce.name,)
 
-    def works(self, job: Job) -> Sequence[Work]:
-        reader = Reader(job, OUTPUT, self.topics[OUTPUT], "outputs")
-        return [*(Worker(job, f"worker-{index}").run for index in range(_WORKERS)), reader.run]
+    def works(self, job: Job) -> Mapping[str, Work]:
+        names = [f"worker-{index}" for index in range(_WORKERS)]
+        workers = {name: Worker(job, name).run for name in names}
+        return {**workers, "outputs": Reader(job, OUTPUT, self.topics[OUTPUT], "outputs").run}
 
 
 class Worker:
@@ -43,21 +43,29 @@ class Worker:
         self._transaction_count = 0
         self._consumer = self._connect_consumer()
         self._producer: Any = None
+        self._hung: list[str] = []
         self._is_moved = False  # the assignment has changed in the last call
 
     def run(self) -> None:
-        drain = Drain(self._job)
+        drain = Drain(self._job, self._name, left_of_group(self._job, GROUP, Produce.topics))
         while not drain.is_over:
             try:
                 if self._producer is None:
                     self._producer = self._connect_producer()
                     # Only now: the last transaction of the one before is decided, and positions with it.
                     self._rewind()
-                drain.saw(self._step())
+                self._step()
             except confluent.KafkaException as error:
                 self._told(Op.POLL, Phase.UNKNOWN, note=failure_text(error))
                 self._producer = None
+            except Hung as error:
+                self._hung.append(str(error))
+                self._told(Op.POLL, Phase.UNKNOWN, note=str(error))
+                self._producer = None
+                self._consumer = self._connect_consumer()  # the old one is used by the call that hangs
         self._tell_last()
+        if self._hung:
+            raise Hung(f"{len(self._hung)} calls did not return: {', '.join(self._hung[:3])}")
 
     def _gather(self) -> tuple[list[Any], Any]:
         """Records, and as whom we read them. What was read before a rebalance is given back: another may have it."""
@@ -76,10 +84,10 @@ class Worker:
     def _moved(self, _: Any, __: list[Any]) -> None:
         self._is_moved = True
 
-    def _step(self) -> int:
+    def _step(self) -> None:
         messages, identity = self._gather()
         if not messages:
-            return 0
+            return
         read = [Place(one.partition(), one.offset(), one.value().decode()) for one in messages]
         self._job.recorder.record(self._name, Op.POLL, Phase.OK, topic=TOPIC, group=GROUP, places=read)
         self._transaction_count += 1
@@ -106,7 +114,6 @@ class Worker:
             self._told(Op.TRANSACT, phase, number=number, note=note)
         if phase is not Phase.OK:
             self._rewind()
-        return len(messages)
 
     def _transact(
         self, outputs: Sequence[tuple[int, str]], ends: Mapping[int, int], identity: Any
@@ -116,23 +123,26 @@ class Worker:
             for partition, value in outputs:
                 self._producer.produce(OUTPUT, value.encode(), partition=partition)
             offsets = [confluent.TopicPartition(TOPIC, at, offset) for at, offset in ends.items()]
-            self._patiently(lambda: self._producer.send_offsets_to_transaction(offsets, identity, _CALL_S))
+            self._patiently(
+                "send_offsets_to_transaction",
+                lambda: self._producer.send_offsets_to_transaction(offsets, identity, _CALL_S),
+            )
             if self._chance.random() >= _ABORT_RATE:
-                self._patiently(lambda: self._producer.commit_transaction(_CALL_S))
+                self._patiently("commit_transaction", lambda: self._producer.commit_transaction(_CALL_S))
                 return Phase.OK, ""
             note = "on purpose"
         except confluent.KafkaException as error:
             if error.args[0].fatal() or not error.args[0].txn_requires_abort():
                 raise
             note = failure_text(error)
-        self._patiently(lambda: self._producer.abort_transaction(_CALL_S))
+        self._patiently("abort_transaction", lambda: self._producer.abort_transaction(_CALL_S))
         return Phase.FAIL, note
 
-    def _patiently(self, call: Callable[[], None]) -> None:
+    def _patiently(self, name: str, call: Callable[[], None]) -> None:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                call()
+                bounded(call, _CALL_S + _GRACE_S, name)
                 return
             except confluent.KafkaException as error:
                 if not error.args[0].retriable() or time.monotonic() > deadline:
@@ -149,7 +159,7 @@ class Worker:
                 self._consumer.seek(place)
         except confluent.KafkaException as error:
             self._told(Op.POLL, Phase.UNKNOWN, note=failure_text(error))
-            self._consumer.close()
+            close(self._consumer)
             self._consumer = self._connect_consumer()  # which begins where the group is
 
     def _tell_last(self) -> None:
@@ -158,8 +168,7 @@ class Worker:
         try:
             answers = self._consumer.committed(places, timeout=_CALL_S)
         except confluent.KafkaException as error:
-            self._told(Op.COMMITTED, Phase.UNKNOWN, number=number, note=failure_text(error))
-            return
+            raise Hung(f"the positions of {GROUP} were not told: {failure_text(error)}") from error
         found = [Place(one.partition, max(0, one.offset)) for one in answers]
         values = {"number": number, "group": GROUP, "places": found, "note": "last"}
         self._job.recorder.record(self._name, Op.COMMITTED, Phase.OK, topic=TOPIC, **values)
@@ -176,7 +185,7 @@ class Worker:
                 "isolation.level": "read_committed",
                 "session.timeout.ms": 6_000,
                 "heartbeat.interval.ms": 500,
-                **_SETTINGS,
+                **QUICK,
             }
         )
         consumer.subscribe([TOPIC], on_assign=self._moved, on_revoke=self._moved, on_lost=self._moved)
@@ -189,11 +198,11 @@ class Worker:
                 "transactional.id": self._name,
                 "transaction.timeout.ms": 15_000,
                 "request.timeout.ms": 5_000,
-                **_SETTINGS,
+                **QUICK,
             }
         )
         self._producer = producer
-        self._patiently(lambda: producer.init_transactions(_CALL_S))
+        self._patiently("init_transactions", lambda: producer.init_transactions(_CALL_S))
         return producer
 
     def _told(self, op: Op, phase: Phase, **values: Any) -> None:

@@ -46,3 +46,20 @@ def test_a_node_alone_cannot_be_drained_and_has_nothing_to_balance() -> None:
         assert (balanced.status, balanced.json()) == (200, {"moved": []})
 
     with_api(main)
+
+
+def test_a_node_alone_is_its_only_voter_and_cannot_be_removed() -> None:
+    async def main(client: Client, node: Node) -> None:
+        own = node.config.node_id
+        assert (await client.get("/cluster/voters")).json() == {"voters": [own], "controller": own}
+        for method, path, body, refusal in (
+            ("POST", "/cluster/voters", {"node": own}, (409, "VOTERS_REFUSED")),
+            ("DELETE", f"/cluster/voters/{own}", None, (409, "VOTERS_REFUSED")),
+            ("DELETE", f"/cluster/nodes/{own}", None, (409, "VOTERS_REFUSED")),
+            ("POST", "/cluster/voters", {"node": "absent"}, (404, "NODE_NOT_FOUND")),
+            ("DELETE", "/cluster/voters/absent", None, (404, "NODE_NOT_FOUND")),
+        ):
+            answer = await (client.request(method, path) if body is None else client.post(path, body))
+            assert (answer.status, answer.json()["code"]) == refusal, path
+
+    with_api(main)

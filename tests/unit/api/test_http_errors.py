@@ -9,7 +9,14 @@ from tests.support.asgi import Client, Connection
 from tests.support.rest_api import with_api, with_unstarted_api
 
 from goqueue.api.http.errors import InternalError
-from goqueue.model.cluster_errors import NodeNotFound, NotController, NotLeader, WrongCluster
+from goqueue.model.cluster_errors import (
+    HomeUndecided,
+    NameTaken,
+    NodeNotFound,
+    NotController,
+    NotLeader,
+    WrongCluster,
+)
 from goqueue.model.codes import WIRE, Code
 from goqueue.model.errors import (
     DataCorrupt,
@@ -69,6 +76,8 @@ def all_errors() -> list[GoQueueError]:
         NotController("node-1"),
         WrongCluster("a", "b"),
         NodeNotFound("node-9"),
+        NameTaken("node-9", "a:1", "b:1"),
+        HomeUndecided("t", 1, "a reason"),
         InternalError(),
     ]
     built = {type(error) for error in special}

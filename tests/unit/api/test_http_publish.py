@@ -38,7 +38,7 @@ def recorded(body: Json) -> RecordingPublisher:
     publisher = RecordingPublisher()
 
     async def main(client: Client, node: Node) -> None:
-        node.publisher = publisher  # type: ignore[assignment]  # a fake with the one method that is used
+        node._spread.publishing = publisher  # type: ignore[assignment]  # a fake with the one method that is used
         assert (await client.post(TARGET, body)).status == 200
 
     with_api(main)

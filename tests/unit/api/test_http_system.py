@@ -90,7 +90,7 @@ def test_version_stats_and_metrics_are_what_the_node_says() -> None:
 @pytest.mark.parametrize(("method", "path"), [(route.method, route.path) for route in ROUTES])
 def test_every_path_is_served_under_v1_too(method: str, path: str) -> None:
     async def main(client: Client, node: Node) -> None:
-        target = path.format(topic="absent", partition=0, offset=0, group="g", schedule="s", plan=1)
+        target = path.format(topic="absent", partition=0, offset=0, group="g", schedule="s", plan=1, node="n")
         plain = await client.request(method, target)
         prefixed = await client.request(method, "/v1" + target)
         assert plain.status == prefixed.status

@@ -119,6 +119,7 @@ def test_a_topic_grows_and_says_by_how_much() -> None:
     ("topic", "body", "code", "mentions"),
     [
         ("events", {"count": 2}, "INVALID_PARTITIONS", "can only get more"),
+        ("events", {"count": 1}, "INVALID_PARTITIONS", "only one that was created with scaling=keyed"),
         ("events", {"count": 4}, "INVALID_PARTITIONS", "1 to 3"),
         ("events", {"count": 0}, "INVALID_REQUEST", "$.count"),
         ("events", {}, "INVALID_REQUEST", "count"),

@@ -106,7 +106,7 @@ def test_a_node_is_found_where_the_list_of_peers_says() -> None:
 
 def test_a_node_that_is_not_among_its_peers_is_told_that_it_observes() -> None:
     [warning] = load_config(environment=environment_of({"cluster.peers": THREE, "node_id": "other"})).warnings
-    assert "never votes" in warning
+    assert "goqueue cluster voters add" in warning
     member = environment_of({"cluster.peers": THREE, "node_id": "node-1"})
     assert load_config(environment=member).warnings == []
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from goqueue.cli.addresses import Address
-from goqueue.cli.local_cluster import LocalCluster, NodeFailed, Started
+from goqueue.cli.local_cluster import LocalCluster, NodeFailed, Pause, Started
 from goqueue.cli.local_plan import LocalNode
 
 WELL = """
@@ -107,6 +107,20 @@ def test_a_node_that_is_killed_is_started_again(tmp_path: Path) -> None:
         assert again["node-2"] != pids["node-2"]
 
     assert watch(story, tmp_path, WELL, WELL).all_ready_count == 1
+
+
+def test_a_node_that_dies_as_soon_as_it_is_ready_stays_down_longer_each_time() -> None:
+    pause = Pause()
+    pauses = [pause.after(served_s=0.0) for _ in range(10)]
+    assert pauses[:4] == [0.2, 0.4, 0.8, 1.6]
+    assert pauses[-1] == 30.0
+
+
+def test_a_node_that_has_served_for_a_while_comes_back_soon_however_often_it_is_killed() -> None:
+    pause = Pause()
+    assert {pause.after(served_s=8.0) for _ in range(60)} == {0.2}
+    assert [pause.after(served_s=0.0), pause.after(served_s=0.0)] == [0.4, 0.8]
+    assert pause.after(served_s=8.0) == 0.2
 
 
 def test_without_restarts_the_others_go_on_until_none_is_left(tmp_path: Path) -> None:

@@ -89,6 +89,14 @@ def test_the_eligible_are_so_until_enough_are_in_sync(cluster: CatalogRun) -> No
     assert (cluster.state().in_sync, cluster.state().eligible) == ((1, 3, 4), ())
 
 
+def test_a_leader_whose_log_is_damaged_leaves_and_is_not_elected_for_what_it_had(cluster: CatalogRun) -> None:
+    cluster.create(1, 2, min_in_sync=2)
+    cluster.propose(2, is_damaged=True)
+    assert (cluster.state().leader, cluster.state().in_sync, cluster.state().eligible) == (2, (2,), ())
+    cluster.fence(2)
+    assert cluster.state().leader == NO_LEADER
+
+
 def test_fewer_needed_in_sync_takes_eligibility_from_those_who_may_miss_what_is_committed_now(
     cluster: CatalogRun,
 ) -> None:

@@ -55,6 +55,15 @@ def test_the_next_look_is_when_somebody_may_have_died(liveness: Liveness) -> Non
     assert liveness.next_ms() == 119
 
 
+def test_time_in_which_the_controller_itself_stood_still_is_nobodys_silence(liveness: Liveness) -> None:
+    liveness.heard("a", "a/1", 100)
+    liveness.heard("b", "b/1", 107)
+    liveness.excuse(5, 108)
+    assert liveness.dead(113) == []
+    assert liveness.dead(114) == [("a", "a/1")]
+    assert liveness.heard_ms("b") == 108
+
+
 def test_a_node_that_says_so_is_leaving(liveness: Liveness) -> None:
     liveness.heard("a", "a/1", 100, is_leaving=True)
     assert liveness.status("a", 101) is Status.LEAVING

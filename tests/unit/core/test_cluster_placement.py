@@ -144,11 +144,27 @@ def test_only_nodes_that_are_alive_get_replicas() -> None:
     assert {state.leader for state in wide} == {1, 4}
 
 
-@pytest.mark.parametrize("factor", [0, -1, 4])
+def test_a_topic_that_is_made_while_nodes_are_down_has_as_many_replicas_as_any_other() -> None:
+    cluster = CatalogRun(5)
+    for number in (1, 2, 4):
+        cluster.fence(number)
+    cluster.run(CreateTopic("wide", 4, {}))
+    wide = cluster.catalog.partitions_of("wide")
+    assert [len(state.replicas) for state in wide] == [3] * 4
+    assert {number for state in wide for number in state.replicas} == {1, 3, 5}  # no more of them than needed
+    assert [set(state.in_sync) for state in wide] == [{3, 5}] * 4
+    assert {state.leader for state in wide} == {3, 5}
+    assert {state.replicas[0] for state in wide} == {3, 5}
+    cluster.unfence(1)
+    cluster.propose(*wide[0].replicas, topic="wide")
+    assert len(cluster.state("wide").in_sync) == 3
+
+
+@pytest.mark.parametrize("factor", [0, -1, 5])
 def test_more_replicas_than_nodes_are_refused(factor: int) -> None:
     cluster = CatalogRun(4)
     cluster.fence(1)
-    with pytest.raises(InvalidReplicationFactor, match=f"factor of {factor} is not possible with 3 nodes"):
+    with pytest.raises(InvalidReplicationFactor, match=f"factor of {factor} is not possible with 4 nodes"):
         cluster.run(CreateTopic("t", 1, {}, replication_factor=factor))
 
 

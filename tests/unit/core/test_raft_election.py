@@ -174,7 +174,8 @@ def test_answers_to_later_rounds_keep_a_leader() -> None:
         context += 1
         accepted(raft, "n3", 1, now_ms, context=context)
     assert raft.is_leader
-    assert raft.heard_from(now_ms + 5) == {"n2": now_ms + 5, "n3": 5}
+    standings = raft.standings(now_ms + 5)
+    assert {name: one.silent_ms for name, one in standings.items()} == {"n2": now_ms + 5, "n3": 5}
 
 
 def test_answers_to_an_old_round_do_not_prolong_the_lease() -> None:
@@ -261,7 +262,7 @@ def test_followers_say_who_leads() -> None:
     with pytest.raises(NotLeading) as refusal:
         raft.propose(b"", 0)
     assert refusal.value.leader == "n3"
-    assert raft.heard_from(0) == {}
+    assert raft.standings(0) == {}
 
 
 def test_observer_never_stands_and_forgets_a_silent_leader() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
-from tests.support.raft_quorum import MakeRaft, make_raft
 from tests.support.raft_weather import ROUGH, Storm
 
 from goqueue.core.raft.config import RaftConfig
 from goqueue.core.raft.messages import AskVote
 from goqueue.core.raft.raft import HardState, Raft, Restored
+from goqueue.sim.quorum.quorum import MakeRaft, make_raft
 
 Chance = Callable[[int], int]
 
@@ -24,7 +24,12 @@ class VotesTwice(Raft):
 
 class VotesForShorterLogs(Raft):
     def _would_vote_for(self, message: AskVote) -> bool:
-        newer = replace(message, last_index=2**40, last_term=2**30)
+        last_index, last_term = self._log.last_index, self._log.last_term
+        newer = replace(
+            message,
+            last_index=max(message.last_index, last_index),
+            last_term=max(message.last_term, last_term),
+        )
         return super()._would_vote_for(newer)
 
 

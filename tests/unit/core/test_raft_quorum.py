@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.raft_quorum import CALM, RaftQuorum
 from tests.support.raft_weather import ROUGH, Storm
 
 from goqueue.core.raft.raft import Role
+from goqueue.sim.quorum.quorum import CALM, RaftQuorum
 
 SEEDS = range(8)
 
@@ -48,6 +48,13 @@ def test_voters_change_one_by_one_under_faults(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_voters_that_lose_their_logs_lose_nothing_for_the_quorum(seed: int) -> None:
     storm = Storm(seed, 3, extra=("lose", "lose"))
+    storm.run()
+    storm.check_it_goes_on()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_voters_that_lose_their_disks_without_knowing_lose_nothing_for_the_quorum(seed: int) -> None:
+    storm = Storm(seed, 3, 1, extra=("wipe", "wipe", "change"))
     storm.run()
     storm.check_it_goes_on()
 

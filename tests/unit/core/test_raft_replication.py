@@ -342,7 +342,7 @@ def test_observers_get_entries_and_do_not_count() -> None:
     messages = work(raft)
     assert appends(messages, "n4")
     assert appends(messages, "n5")
-    assert sorted(raft.heard_from(7)) == ["n2", "n3", "n4", "n5"]
+    assert sorted(raft.standings(7)) == ["n2", "n3", "n4", "n5"]
     accepted(raft, "n4", 2)
     accepted(raft, "n5", 2)
     assert raft.commit_index == 1
@@ -351,4 +351,4 @@ def test_observers_get_entries_and_do_not_count() -> None:
     refused(raft, "n4", 0)  # an observer may come back with nothing
     assert [one.prev_index for one in appends(work(raft), "n4")] == [0]
     raft.set_observers([])
-    assert sorted(raft.heard_from(7)) == ["n2", "n3"]
+    assert sorted(raft.standings(7)) == ["n2", "n3"]

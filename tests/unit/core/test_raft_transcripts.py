@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.support.raft_quorum import RaftQuorum
 from tests.support.raft_scenes import FOLDER, SCENES, play
+
+from goqueue.sim.quorum.quorum import RaftQuorum
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: str(scene.__name__))

@@ -30,7 +30,6 @@ LOST = HardState(0, None, is_recovering=True)
     "voters",
     [
         [],
-        ["n1", "n2", "n3"],
         ["n1"],
         ["n1", "n2", "n4"],
         ["n1", "n2", "n3", "n3"],
@@ -43,6 +42,33 @@ def test_change_of_other_than_one_voter_is_refused(voters: list[str]) -> None:
     with pytest.raises(InvalidVoters):
         raft.change_voters(voters, 0)
     assert raft.last_index == 1
+
+
+def test_configured_voters_are_written_down_as_they_are_but_once() -> None:
+    raft = active_leader()
+    before = raft.are_voters_written
+    assert raft.change_voters(["n1", "n2", "n3"], 0) == 2
+    assert (before, raft.are_voters_written) == (False, True)
+    work(raft)
+    accepted(raft, "n2", 2)
+    with pytest.raises(InvalidVoters, match="one voter may be added or removed"):
+        raft.change_voters(["n1", "n2", "n3"], 0)
+
+
+def test_voters_that_are_written_down_count_whatever_is_configured_later() -> None:
+    raft = member("n1", ("n1", "n8", "n9"), entries=[command(1, 1), voters_entry(2, 1, "n1", "n2", "n3")])
+    assert raft.voters == ("n1", "n2", "n3")
+
+
+def test_leader_knows_how_its_peers_stand() -> None:
+    raft = active_leader()
+    raft.set_observers(["n4"])
+    raft.propose(b"", 5)
+    accepted(raft, "n2", 1, 5)
+    standings = raft.standings(7)
+    assert sorted(standings) == ["n2", "n3", "n4"]
+    assert (standings["n2"].silent_ms, standings["n2"].lacking_count) == (2, 1)
+    assert standings["n4"].lacking_count == 2
 
 
 def test_sixth_voter_is_refused() -> None:
@@ -110,9 +136,43 @@ def test_who_is_being_removed_may_have_to_lead_once_more() -> None:
 
 
 def test_voter_that_does_not_know_that_it_is_one_votes() -> None:
-    raft = member("n4")
+    raft = member("n4", entries=[command(1, 1)])
     raft.step(ask("n1", "n4", 3, 5, 2), LATE)
     assert votes(work(raft)) == [True]
+
+
+def test_observer_with_nothing_may_have_been_made_a_voter_before_it_lost_its_disk() -> None:
+    raft = member("n4")
+    raft.step(ask("n1", "n4", 3, 5, 2), LATE)
+    assert votes(work(raft)) == [False]
+    raft.step(append("n1", "n4", 4, prev=(7, 3), commit=7), LATE)
+    assert raft.is_recovering
+
+
+def test_voter_with_nothing_votes_only_for_one_with_nothing() -> None:
+    """It may have had something, on a disk that is gone: more than this candidate has."""
+    for is_pre in (True, False):
+        raft = member("n2")
+        raft.step(ask("n1", "n2", 3, 5, 2, is_pre=is_pre), LATE)
+        assert votes(work(raft)) == [False]
+        assert not raft.is_recovering  # where all are new, one of them has to lead
+        raft.step(ask("n3", "n2", 4, 0, 0, is_pre=is_pre), LATE)
+        assert votes(work(raft)) == [True]
+
+
+def test_voter_with_nothing_that_is_shown_what_there_was_has_lost_its_log() -> None:
+    raft = member("n2")
+    raft.step(append("n1", "n2", 4, prev=(7, 3), commit=7), LATE)
+    ready = raft.ready()
+    assert ready is not None
+    assert ready.state == HardState(4, None, is_recovering=True)
+    assert [getattr(message, "is_recovering", None) for message in ready.messages] == [True]
+
+
+def test_voter_with_nothing_that_gets_the_first_entry_is_new() -> None:
+    raft = member("n2")
+    raft.step(append("n1", "n2", 1, command(1, 1)), LATE)
+    assert not raft.is_recovering
 
 
 def test_recovering_voter_neither_votes_nor_stands() -> None:

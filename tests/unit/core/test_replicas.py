@@ -19,8 +19,14 @@ def state(*in_sync: int, replicas: tuple[int, ...] = (1, 2, 3), epoch: int = 0) 
 
 def leader(of: PartitionState | None = None, *, min_in_sync: int = 2, end: int = 0) -> Replicas:
     replicas = Replicas(1, of or state(), min_in_sync=min_in_sync, now_ms=0)
-    replicas.add_log(LOG, end=end, high_watermark=0)
+    replicas.add_log(LOG, end=end, durable_end=end, high_watermark=0)
     return replicas
+
+
+def append(replicas: Replicas, name: str, end: int) -> None:
+    """And it is on the leader's disk."""
+    replicas.appended(name, end)
+    replicas.synced(name, end)
 
 
 def proposed(replicas: Replicas, now_ms: int, **heard_ms: int) -> tuple[int, ...] | None:
@@ -30,7 +36,7 @@ def proposed(replicas: Replicas, now_ms: int, **heard_ms: int) -> tuple[int, ...
 
 def test_the_high_watermark_waits_for_everybody_in_sync() -> None:
     replicas = leader()
-    replicas.appended(LOG, 10)
+    append(replicas, LOG, 10)
     assert replicas.high_watermark(LOG) == 0
     replicas.fetched(2, LOG, 10, 1)
     assert replicas.high_watermark(LOG) == 0
@@ -38,16 +44,34 @@ def test_the_high_watermark_waits_for_everybody_in_sync() -> None:
     assert replicas.high_watermark(LOG) == 7
 
 
+def test_the_high_watermark_waits_for_the_leaders_own_disk() -> None:
+    replicas = leader()
+    replicas.appended(LOG, 10)
+    replicas.fetched(2, LOG, 10, 1)
+    replicas.fetched(3, LOG, 10, 1)
+    assert replicas.high_watermark(LOG) == 0
+    replicas.synced(LOG, 6)
+    assert replicas.high_watermark(LOG) == 6
+    replicas.synced(LOG, 10)
+    assert replicas.high_watermark(LOG) == 10
+
+
+def test_what_is_nowhere_else_is_shown_before_it_is_on_disk() -> None:
+    replicas = leader(state(replicas=(1,)))
+    replicas.appended(LOG, 10)
+    assert replicas.high_watermark(LOG) == 10
+
+
 def test_who_is_not_in_sync_does_not_hold_the_high_watermark_back() -> None:
     replicas = leader(state(1, 2))
-    replicas.appended(LOG, 10)
+    append(replicas, LOG, 10)
     replicas.fetched(2, LOG, 10, 1)
     assert replicas.high_watermark(LOG) == 10
 
 
 def test_with_too_few_in_sync_nothing_is_committed() -> None:
     replicas = leader(state(1))
-    replicas.appended(LOG, 10)
+    append(replicas, LOG, 10)
     replicas.fetched(2, LOG, 10, 1)
     assert not replicas.has_enough
     assert replicas.high_watermark(LOG) == 0
@@ -57,19 +81,19 @@ def test_with_too_few_in_sync_nothing_is_committed() -> None:
 
 def test_while_somebody_is_eligible_nothing_is_committed() -> None:
     replicas = leader(structs.replace(state(1), eligible=(2,)), min_in_sync=1)
-    replicas.appended(LOG, 10)
+    append(replicas, LOG, 10)
     assert replicas.high_watermark(LOG) == 0
 
 
 def test_fewer_replicas_than_wanted_in_sync_are_enough_where_there_are_no_more() -> None:
     replicas = leader(state(1, replicas=(1,)), min_in_sync=2)
-    replicas.appended(LOG, 3)
+    append(replicas, LOG, 3)
     assert replicas.high_watermark(LOG) == 3
 
 
 def test_a_follower_that_goes_back_does_not_take_the_high_watermark_with_it() -> None:
     replicas = leader()
-    replicas.appended(LOG, 10)
+    append(replicas, LOG, 10)
     replicas.fetched(2, LOG, 10, 1)
     replicas.fetched(3, LOG, 10, 1)
     assert replicas.high_watermark(LOG) == 10
@@ -80,21 +104,47 @@ def test_a_follower_that_goes_back_does_not_take_the_high_watermark_with_it() ->
 def test_whoever_is_proposed_counts_already() -> None:
     """The controller may have let it in before this leader hears of it."""
     replicas = leader(state(1, 2))
-    replicas.appended(LOG, 5)
+    append(replicas, LOG, 5)
     replicas.fetched(2, LOG, 5, 1)
     replicas.fetched(3, LOG, 5, 1)
     assert replicas.high_watermark(LOG) == 5
     assert proposed(replicas, 2, n2=2, n3=2) == (1, 2, 3)
-    replicas.appended(LOG, 9)
+    append(replicas, LOG, 9)
     replicas.fetched(2, LOG, 9, 3)
     assert replicas.high_watermark(LOG) == 5
     replicas.fetched(3, LOG, 9, 3)
     assert replicas.high_watermark(LOG) == 9
 
 
+def test_whoever_is_proposed_goes_on_counting_when_the_same_state_is_told_again() -> None:
+    replicas = leader(state(1, 2), end=10)
+    replicas.fetched(2, LOG, 10, 1)
+    replicas.fetched(3, LOG, 10, 1)
+    assert proposed(replicas, 2, n2=2, n3=2) == (1, 2, 3)
+    replicas.update(state(1, 2), min_in_sync=2)  # something else of its topic has changed
+    append(replicas, LOG, 20)
+    replicas.fetched(2, LOG, 20, 3)
+    assert replicas.high_watermark(LOG) == 10  # the controller may have let node 3 in by now
+
+
+def test_whoever_was_proposed_goes_on_counting_until_the_controller_has_answered() -> None:
+    replicas = leader(state(1, 2), end=10)
+    replicas.fetched(2, LOG, 10, 1)
+    replicas.fetched(3, LOG, 10, 1)
+    assert proposed(replicas, 2, n2=2, n3=2) == (1, 2, 3)  # no answer comes
+    append(replicas, LOG, 20)
+    later_ms = 3 * LAG_MS
+    replicas.fetched(2, LOG, 20, later_ms)  # node 3 is not heard of any more
+    assert proposed(replicas, later_ms, n2=later_ms, n3=2) == (1, 2)  # it asks, so that there is an answer
+    assert replicas.high_watermark(LOG) == 10
+    replicas.refused()  # nothing has changed: node 3 was never let in
+    assert replicas.high_watermark(LOG) == 20
+    assert proposed(replicas, 2 * later_ms, n2=2 * later_ms, n3=2) is None
+
+
 def test_who_falls_behind_for_long_is_proposed_to_leave() -> None:
     replicas = leader()
-    replicas.appended(LOG, 10)
+    append(replicas, LOG, 10)
     replicas.fetched(2, LOG, 10, 100)
     replicas.fetched(3, LOG, 2, 100)
     assert proposed(replicas, 900, n2=900, n3=900) is None
@@ -112,12 +162,12 @@ def test_who_has_everything_stays_as_long_as_its_node_is_heard_of() -> None:
 
 def test_who_died_with_everything_is_not_proposed_again_before_it_is_heard_of() -> None:
     replicas = leader()
-    replicas.appended(LOG, 10)
+    append(replicas, LOG, 10)
     for number in (2, 3):
         replicas.fetched(number, LOG, 10, 1)
     replicas.update(state(1, 3, epoch=1), min_in_sync=2)  # the controller has fenced node 2
     assert proposed(replicas, 10, n2=1, n3=10) is None
-    replicas.appended(LOG, 20)
+    append(replicas, LOG, 20)
     replicas.fetched(3, LOG, 20, 20)
     assert replicas.high_watermark(LOG) == 20
     assert proposed(replicas, 20, n2=1, n3=20) is None
@@ -125,7 +175,7 @@ def test_who_died_with_everything_is_not_proposed_again_before_it_is_heard_of() 
 
 def test_who_was_away_and_is_heard_of_again_is_proposed_with_what_it_had() -> None:
     replicas = leader()
-    replicas.appended(LOG, 10)
+    append(replicas, LOG, 10)
     for number in (2, 3):
         replicas.fetched(number, LOG, 10, 1)
     replicas.update(state(1, 3, epoch=1), min_in_sync=2)
@@ -133,11 +183,31 @@ def test_who_was_away_and_is_heard_of_again_is_proposed_with_what_it_had() -> No
     assert proposed(replicas, 20, n2=15, n3=20) == (1, 2, 3)
 
 
+def test_who_begins_anew_is_not_proposed_with_what_it_had() -> None:
+    replicas = leader(state(1, 2), min_in_sync=1, end=10)
+    replicas.fetched(3, LOG, 10, 10)
+    assert replicas.may_join(3)
+    replicas.began_anew(3, 20)  # maybe on another disk
+    assert not replicas.may_join(3)
+    assert proposed(replicas, 30, n2=30, n3=30) is None
+    replicas.fetched(3, LOG, 10, 40)
+    assert proposed(replicas, 50, n2=50, n3=50) == (1, 2, 3)
+
+
+def test_who_is_in_sync_and_begins_anew_has_its_time_to_say_where_it_is() -> None:
+    replicas = leader(end=10)
+    for follower in (2, 3):
+        replicas.fetched(follower, LOG, 10, 10)
+    replicas.began_anew(3, 5_000)
+    assert proposed(replicas, 5_500, n2=5_500, n3=5_500) is None
+    assert proposed(replicas, 6_100, n2=6_100, n3=6_100) == (1, 2)
+
+
 def test_keeping_pace_with_a_busy_leader_is_enough() -> None:
     """It never has everything, but always what there was when it asked last."""
     replicas = leader()
     for step in range(1, 40):
-        replicas.appended(LOG, 10 * step)
+        append(replicas, LOG, 10 * step)
         for number in (2, 3):
             replicas.fetched(number, LOG, 10 * (step - 1), 100 * step)
         assert proposed(replicas, 100 * step, n2=100 * step, n3=100 * step) is None
@@ -145,7 +215,7 @@ def test_keeping_pace_with_a_busy_leader_is_enough() -> None:
 
 def test_a_proposal_is_repeated_only_after_a_while() -> None:
     replicas = leader()
-    replicas.appended(LOG, 1)
+    append(replicas, LOG, 1)
     assert proposed(replicas, 2_000) == (1,)
     assert proposed(replicas, 2_900) is None
     assert proposed(replicas, 3_000) == (1,)
@@ -154,7 +224,7 @@ def test_a_proposal_is_repeated_only_after_a_while() -> None:
 def test_a_follower_joins_only_with_all_that_a_leader_before_may_have_committed() -> None:
     """The new leader's high watermark lags behind what its predecessor told its clients."""
     replicas = Replicas(1, state(1, 2), min_in_sync=2, now_ms=0)
-    replicas.add_log(LOG, end=20, high_watermark=12)
+    replicas.add_log(LOG, end=20, durable_end=20, high_watermark=12)
     replicas.fetched(3, LOG, 15, 1)
     assert not replicas.may_join(3)
     replicas.fetched(3, LOG, 20, 2)
@@ -163,7 +233,7 @@ def test_a_follower_joins_only_with_all_that_a_leader_before_may_have_committed(
 
 def test_a_replica_is_in_sync_in_all_logs_of_its_partition_or_not_at_all() -> None:
     replicas = leader(state(1, 2))
-    replicas.add_log(LEDGER, end=5, high_watermark=0)
+    replicas.add_log(LEDGER, end=5, durable_end=5, high_watermark=0)
     replicas.fetched(3, LOG, 0, 1)
     assert not replicas.may_join(3)
     replicas.fetched(3, LEDGER, 5, 1)
@@ -189,11 +259,11 @@ def test_before_all_logs_are_there_nobody_is_said_to_have_everything() -> None:
     replicas = Replicas(1, state(1, 2), min_in_sync=2, now_ms=0)
     replicas.expect([LOG, LEDGER])
     assert proposed(replicas, 1, n2=1, n3=1) is None
-    replicas.add_log(LOG, end=5, high_watermark=5)
+    replicas.add_log(LOG, end=5, durable_end=5, high_watermark=5)
     replicas.fetched(3, LOG, 5, 2)
     assert proposed(replicas, 3, n2=3, n3=3) is None
     assert not replicas.may_join(3)
-    replicas.add_log(LEDGER, end=2, high_watermark=0)
+    replicas.add_log(LEDGER, end=2, durable_end=2, high_watermark=0)
     assert not replicas.may_join(3)
     replicas.fetched(3, LEDGER, 2, 4)
     assert replicas.may_join(3)
@@ -202,7 +272,7 @@ def test_before_all_logs_are_there_nobody_is_said_to_have_everything() -> None:
 
 def test_strangers_change_nothing() -> None:
     replicas = leader()
-    replicas.appended(LOG, 3)
+    append(replicas, LOG, 3)
     replicas.fetched(9, LOG, 3, 1)
     replicas.fetched(2, "another", 3, 1)
     assert replicas.high_watermark(LOG) == 0
@@ -230,7 +300,7 @@ def test_what_is_committed_is_on_enough_disks_and_on_all_in_sync(steps: list[tup
         match kind, value:
             case "append", int(count):
                 end += count
-                replicas.appended(LOG, end)
+                append(replicas, LOG, end)
             case "fetch", (int(number), int(count)):
                 disks[number] = min(disks[number] + count, end)
                 heard[number] = now_ms

@@ -14,12 +14,13 @@ from goqueue.log.batch import (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
     build_batch,
+    crc_matches,
     decode_rows,
     read_header,
     rebuild_batch,
     validate_new,
 )
-from goqueue.log.control import Marker, encode_marker, read_marker
+from goqueue.log.control import Marker, encode_gap, encode_marker, read_marker
 from goqueue.log.records import encode_row
 from goqueue.model.errors import InvalidBatch
 from goqueue.model.record import NewRecord, Producer
@@ -121,3 +122,19 @@ def test_client_may_not_write_a_marker() -> None:
 def test_transactional_batch_without_a_producer_is_refused() -> None:
     with pytest.raises(InvalidBatch, match="a transactional batch needs a producer"):
         validate_new(timed_batch([(1_000, None, b"v", ())], is_transactional=True), 1_000)
+
+
+@given(start=st.integers(0, 2**62), count=st.integers(1, 2**33), epoch=st.integers(-1, 2**31 - 1))
+def test_a_gap_is_a_control_record_about_nothing_at_the_last_of_its_offsets(
+    start: int, count: int, epoch: int
+) -> None:
+    batch = encode_gap(start, start + count, leader_epoch=epoch, timestamp_ms=5)
+    header = read_header(batch)
+    assert crc_matches(batch, 0, header)
+    assert header.is_control
+    assert not header.is_transactional
+    assert header.leader_epoch == epoch
+    assert header.base_offset == start
+    assert header.end_offset == start + min(count, 2**31)  # a longer one takes more than one answer
+    assert [row[0] for row in decode_rows(batch, header)] == [header.last_offset_delta]
+    assert read_marker(batch, header) is None

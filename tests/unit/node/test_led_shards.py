@@ -174,7 +174,7 @@ def test_a_partition_that_another_node_leads_takes_no_writes_and_knows_of_none()
         with pytest.raises(ReplicationUnknown):
             await log.settled()
         with pytest.raises(ReplicationUnknown):
-            await partition.settled(partition.log.high_watermark)
+            await partition.settled(partition.log.high_watermark, under=partition.leadership)
 
     in_one_life(life)
 
@@ -276,5 +276,30 @@ def test_a_shard_that_cannot_be_read_is_tried_again_and_holds_up_no_other() -> N
         await asyncio.sleep(1)
         assert scene.loaded == [2, 1]
         assert [shard.load_count for shard in scene.made] == [2, 1]
+
+    in_one_life(life)
+
+
+def test_who_asks_while_a_shard_is_read_waits_for_it_but_not_for_ever() -> None:
+    async def life(node: Node) -> None:
+        scene = Scene(node)
+        loop = asyncio.get_running_loop()
+        await scene.shards.wait(3)  # nobody reads it
+        scene.shards.note("__topic", 3, is_leading=True)
+        waiting = asyncio.ensure_future(scene.shards.wait(3))
+        await turns(2)
+        assert not waiting.done()
+        scene.made[0].may_end.set()
+        await waiting
+        assert scene.shards.find(3) is scene.made[0]
+        scene.shards.note("__topic", 3, is_leading=True)
+        waiting = asyncio.ensure_future(scene.shards.wait(3))
+        await turns(2)
+        scene.shards.note("__topic", 3, is_leading=False)  # it is another node's
+        await waiting
+        scene.shards.note("__topic", 4, is_leading=True)
+        started = loop.time()
+        await scene.shards.wait(4)
+        assert loop.time() - started == pytest.approx(5.0, abs=0.1)
 
     in_one_life(life)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.delays import delayed, send_batch
 from tests.support.nodes import End, World, create, publish, simulate
 
-from goqueue.log.batch import read_header
+from goqueue.log.batch import decode_batch, read_header
 from goqueue.model.codes import Code
 from goqueue.model.errors import FencedLeaderEpoch, UnknownLeaderEpoch
+from goqueue.model.record import StoredRecord
 from goqueue.node.config import LogConfig, NodeConfig
 from goqueue.node.fetch import Fetched, FetchLimits, Wanted, check_leader_epoch
 from goqueue.node.node import Node
@@ -30,6 +32,14 @@ async def fetch(node: Node, *wanted: Wanted, limits: FetchLimits = AT_ONCE) -> l
 def spans(found: Fetched) -> list[tuple[int, int]]:
     headers = [read_header(chunk) for chunk in found.chunks]
     return [(header.base_offset, header.end_offset) for header in headers]
+
+
+def shown(found: Fetched) -> list[StoredRecord]:
+    """What a client gives to its application: records of control batches are not for it."""
+    headers = [(chunk, read_header(chunk)) for chunk in found.chunks]
+    return [
+        record for chunk, header in headers if not header.is_control for record in decode_batch(chunk, header)
+    ]
 
 
 def test_batches_come_whole_from_the_one_that_holds_the_offset() -> None:
@@ -121,6 +131,34 @@ def test_a_reader_of_nothing_but_emptied_batches_gets_to_the_end() -> None:
 
     config = NodeConfig(log=LogConfig(cleanup_interval_ms=1_000))
     simulate(lambda world: world.live(main, config=config))
+
+
+def test_batches_of_which_all_records_are_delayed_are_one_gap_behind_which_a_reader_goes_on() -> None:
+    """librdkafka takes an answer of batches without records for a message that is too large for it."""
+
+    async def main(node: Node) -> None:
+        await create(node)
+        await publish(node, b"a")
+        limits = FetchLimits(wait_ms=30_000, bytes_min=1, bytes_max=1_000_000)
+        waiting = asyncio.create_task(fetch(node, want(offset=1), limits=limits))
+        await asyncio.sleep(1)
+        await send_batch(node, [delayed(b"x", 3_600), delayed(b"y", 3_600)])
+        (found,) = await waiting
+        assert spans(found) == [(1, 3)]
+        assert [record.value for record in shown(found)] == []
+        for _ in range(20):
+            await send_batch(node, [delayed(b"x", 3_600)])
+        for isolation in Isolation:
+            (run,) = await node.fetcher.fetch([want(offset=1)], AT_ONCE, isolation)
+            assert spans(run) == [(1, 23)]
+            assert all(read_header(chunk).record_count for chunk in run.chunks)
+        await publish(node, b"b")
+        (behind,) = await fetch(node, want(offset=1, bytes_max=10))
+        assert spans(behind) == [(23, 24)]
+        (before,) = await fetch(node, want(offset=0))
+        assert [record.value for record in shown(before)] == [b"a", b"b"]
+
+    simulate(lambda world: world.live(main))
 
 
 def test_a_fetch_waits_for_data_of_any_of_its_partitions() -> None:

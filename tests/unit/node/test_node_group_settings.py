@@ -91,6 +91,27 @@ def test_nothing_is_decided_for_a_group_of_which_nobody_says_what_it_has_set() -
     play(scene)
 
 
+def test_a_coordinator_that_does_not_say_is_asked_ever_less_often_and_that_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(there: Elsewhere, settings: GroupSettings) -> None:
+        there.is_down = True
+        deadline = asyncio.get_running_loop().time() + 10
+        while asyncio.get_running_loop().time() < deadline:
+            with pytest.raises(CoordinatorNotAvailable):
+                await settings.learn("g")
+        assert 5 < len(there.asked) < 15
+        there.coordinator, there.asked = "node-3", []
+        there.is_down = False
+        began = asyncio.get_running_loop().time()
+        await settings.learn("g")
+        assert (there.asked, asyncio.get_running_loop().time() - began) == (["node-3"], 0)
+
+    with caplog.at_level("INFO"):
+        play(scene)
+    assert len([one for one in caplog.records if "not known for now" in one.message]) == 1
+
+
 def test_where_there_never_was_a_group_nobody_is_asked() -> None:
     async def scene(there: Elsewhere, settings: GroupSettings) -> None:
         there.coordinator = None

@@ -359,7 +359,7 @@ def test_idle_groups_cost_no_wakeups() -> None:
             await become_member(node, session_timeout_ms=1_800_000)
             await settle()
             ticks = 0
-            for shard in node.groups._shards.all():
+            for shard in node.groups.shards.all():
                 state_tick = shard.state.tick
 
                 def count(now_ms: int, state_tick: Any = state_tick) -> Any:  # a stand-in for the method

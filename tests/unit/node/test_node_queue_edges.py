@@ -378,9 +378,9 @@ def test_a_group_that_is_sent_back_while_its_urgent_records_are_read_misses_none
         ledger._feeds.clear()  # as after a restart
         read, is_sent_back = partition.read, False
 
-        async def slow_read(offset: int, *, end: int, bytes_max: int) -> object:
+        async def slow_read(offset: int, *, end: int, bytes_max: int, is_own: bool = False) -> object:
             nonlocal is_sent_back
-            found = await read(offset, end=end, bytes_max=bytes_max)
+            found = await read(offset, end=end, bytes_max=bytes_max, is_own=is_own)
             if not is_sent_back and offset == 2 and bytes_max < 100_000:
                 is_sent_back = True
                 await node.queue.seek("g", "orders", 0, 0)
@@ -533,9 +533,9 @@ def test_a_member_that_comes_back_at_once_keeps_what_it_gets_then() -> None:
         assert one.source.topic == "one"
         slow, settled = asyncio.Event(), one.settled
 
-        async def slow_settled() -> None:
+        async def slow_settled(*, gives_up: bool = False) -> None:
             await slow.wait()
-            await settled()
+            await settled(gives_up=gives_up)
 
         one.settled = slow_settled  # type: ignore[method-assign]  # a sync that takes long
         leaving = asyncio.create_task(node.members.leave(Who("g", "m")))

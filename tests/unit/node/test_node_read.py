@@ -6,9 +6,11 @@ import asyncio
 from typing import TypedDict, Unpack
 
 import pytest
-from tests.support.nodes import World, counted, create, offsets, publish, read_values, simulate
+from tests.support.leaderships import PlayedLeadership, followers_of, led
+from tests.support.nodes import World, counted, create, in_one_life, offsets, publish, read_values, simulate
 
 from goqueue.model.acks import Acks
+from goqueue.model.cluster_errors import OffsetNotAvailable
 from goqueue.model.errors import (
     DataCorrupt,
     InvalidRequest,
@@ -416,3 +418,24 @@ def test_retention_may_take_a_segment_away_while_it_is_read() -> None:
         await world.live(life, config=NodeConfig(log=LogConfig(cleanup_interval_ms=500)))
 
     simulate(main)
+
+
+def test_a_new_leader_does_not_tell_an_end_that_it_does_not_know_yet() -> None:
+    async def life(node: Node) -> None:
+        await create(node)
+        partition = await led(node, 1)
+        await publish(node, b"shown")
+        followers_of(partition).are_away = True
+        await publish(node, b"not shown here yet", acks=Acks.LEADER)
+        partition.take_over(PlayedLeadership(2, are_away=True))
+        with pytest.raises(OffsetNotAvailable):
+            await node.reader.read("orders", 0, ReadQuery(offset=0))  # it has not even begun
+        await partition.lead()
+        with pytest.raises(OffsetNotAvailable):
+            await node.reader.read("orders", 0, ReadQuery(offset=0))
+        assert len((await node.reader.read("orders", 0, ReadQuery(offset=0, to_offset=1))).records) == 1
+        partition.raise_watermark(partition.log.end)
+        page = await node.reader.read("orders", 0, ReadQuery(offset=0))
+        assert (len(page.records), page.next_offset, page.high_watermark) == (2, 2, 2)
+
+    in_one_life(life)

@@ -57,7 +57,7 @@ class Logs:
         self.raised: dict[str | None, list[GoQueueError]] = {}
         self.told: dict[int, list[GoQueueError]] = {}
 
-    def placed(self, topic: str, messages: Sequence[NewMessage]) -> list[NewMessage]:
+    def placed(self, topic: str, messages: Sequence[NewMessage], *, is_idempotent: bool) -> list[NewMessage]:
         return [
             one if one.partition is not None else NewMessage(one.record, at % 3)
             for at, one in enumerate(messages)

@@ -10,20 +10,24 @@ import msgspec
 
 from goqueue.api.http.asgi import ClientGone, Receive, wait_for_disconnect
 from goqueue.model.errors import GoQueueError, InvalidRequest, RouteNotFound
+from goqueue.node.groups.standing import StandingsCall
 from goqueue.node.node import Node
 from goqueue.node.other_nodes import (
     END_POLL,
     FACTS,
     FIND,
     FINISH,
+    GROUP_CONFIG,
     POLL,
     PUBLISH,
     READ,
+    STANDINGS,
     EndPollCall,
     FactsCall,
     Fault,
     FindCall,
     FinishCall,
+    GroupConfigCall,
     OutcomeTold,
     PollCall,
     PollTold,
@@ -35,6 +39,7 @@ from goqueue.node.other_nodes import (
 from goqueue.node.queue.polling import Poll
 from goqueue.node.queue.requests import Delivered, Finished, Returned
 from goqueue.node.requests import Outcome
+from goqueue.node.spread.group_configs import configure_here
 from goqueue.node.spread.group_places import find_here
 from goqueue.node.spread.receipts import finish_here, place_of
 
@@ -51,6 +56,8 @@ _ends = msgspec.msgpack.Decoder(EndPollCall)
 _facts = msgspec.msgpack.Decoder(FactsCall)
 _reads = msgspec.msgpack.Decoder(ReadCall)
 _finds = msgspec.msgpack.Decoder(FindCall)
+_configs = msgspec.msgpack.Decoder(GroupConfigCall)
+_standings = msgspec.msgpack.Decoder(StandingsCall)
 
 
 class NodeCalls:
@@ -66,6 +73,8 @@ class NodeCalls:
             FACTS: self._tell_facts,
             READ: self._read,
             FIND: self._find,
+            GROUP_CONFIG: self._configure_group,
+            STANDINGS: self._tell_standings,
         }
 
     async def answer(self, path: str, body: bytes, receive: Receive) -> bytes:
@@ -147,6 +156,12 @@ class NodeCalls:
         call = _decoded(_finds, body)
         self._seen.check_leads(call.topic, [call.partition])
         return await find_here(self._node.positions, (call.topic, call.partition), call.instant)
+
+    async def _configure_group(self, body: bytes, receive: Receive) -> dict[str, str]:
+        return await configure_here(self._node.groups, _decoded(_configs, body))
+
+    async def _tell_standings(self, body: bytes, receive: Receive) -> object:
+        return await self._node.keyed_groups.here.of(_decoded(_standings, body))
 
 
 def _outcome(outcome: Outcome) -> OutcomeTold:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -35,7 +36,8 @@ class RestApi:
         self._node = node
         self._clock = clock
         self._router = Router(ROUTES)
-        self._document = build_document(ROUTES, node.config)
+        # Made when somebody asks: it takes longer than all the rest of a start.
+        self._document = cache(partial(build_document, ROUTES, node.config))
         self._decoders: dict[tuple[str, str], msgspec.json.Decoder[Struct]] = {
             (route.method, route.path): msgspec.json.Decoder(route.body)
             for route in ROUTES
@@ -65,6 +67,8 @@ class RestApi:
         # The two routes that carry the messages skip the router; it has them too, for their other methods.
         match segments:
             case ["topics", topic, "messages"] if method == "POST":
+                if self._relay is not None:
+                    await self._node.catching_up.until_known(topic)
                 await publish(self._node, {"topic": topic}, scope, receive, send)
             case ["topics", topic, "partitions", partition, "messages"] if (
                 method == "GET" and self._relay is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -25,7 +25,7 @@ class Call(Generic[Q, B]):
 
     node: Node
     clock: Clock
-    document: bytes  # the OpenAPI document of this node
+    document: Callable[[], bytes]  # the OpenAPI document of this node
     path: Mapping[str, str]
     query: Q
     body: B

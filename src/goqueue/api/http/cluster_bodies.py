@@ -25,6 +25,11 @@ class NodeList(Struct, frozen=True, forbid_unknown_fields=True):
     nodes: list[NodeView]
 
 
+class VoterList(Struct, frozen=True, forbid_unknown_fields=True):
+    voters: Annotated[list[str], Meta(description="The names of the nodes that decide.")]
+    controller: str | None
+
+
 class ClusterHealth(Struct, frozen=True, forbid_unknown_fields=True):
     status: Annotated[str, Meta(description="ok, degraded, or no controller.")]
     controller: str | None

@@ -105,6 +105,7 @@ def _lone_state(node: Node) -> ClusterState:
         commit_index=0,
         applied_index=0,
         last_index=0,
+        level=node.config.cluster.feature_level_max,
     )
 
 
@@ -130,6 +131,7 @@ def _lone_view(node: Node) -> NodeView:
         "last_heard_ms": 0,
         "leader_count": count,
         "replica_count": count,
+        "level": node.config.cluster.feature_level_max,
     }
     return _convert(view, NodeView)
 

@@ -46,6 +46,7 @@ _PATH_SCHEMAS: Mapping[str, Schema] = {
     "topic": {"type": "string", "pattern": NAME_PATTERN, "minLength": 1, "maxLength": NAME_LENGTH_MAX},
     "partition": {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX},
     "offset": {"type": "integer", "minimum": 0, "maximum": LONG_MAX},
+    "node": {"type": "string", "minLength": 1, "maxLength": NAME_LENGTH_MAX},
     "plan": {"type": "integer", "minimum": 0, "maximum": INT_MAX},
     "schedule": {"type": "string", "pattern": NAME_PATTERN, "minLength": 1, "maxLength": NAME_LENGTH_MAX},
 }

@@ -81,7 +81,7 @@ class _Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "leader's log, flushed to disk within a second. none: at once."
         ),
     ] = Acks.ALL
-    producer_id: Annotated[int, Meta(ge=0, le=2**63 - 1)] | UnsetType = UNSET
+    producer_id: Annotated[int, Meta(ge=0, le=2**62 - 1)] | UnsetType = UNSET
     epoch: Annotated[int, Meta(ge=0, le=2**15 - 1)] | UnsetType = UNSET
     sequence: (
         Annotated[int, Meta(ge=0, le=_INT_MAX, description="Of the first message, in its partition.")]

@@ -63,10 +63,18 @@ class Relay:
             self._check_leads(request)
             await self._run(request)
             return
+        await self._until_known(request)
         try:
             await self._answer(request)
         except (Elsewhere, Refused) as error:
             await send_answer(request.send, error.answer)
+
+    async def _until_known(self, request: Request) -> None:
+        """What was made through another node a moment ago is there for a client that asks this one."""
+        topic, partition = request.path.get("topic"), request.path.get("partition", "")
+        if topic is not None:
+            index = int(partition) if partition.isascii() and partition.isdigit() else 0
+            await self._node.catching_up.until_known(topic, index)
 
     def _check_leads(self, request: Request) -> None:
         """What came by another node is answered by the one that leads, or not at all."""

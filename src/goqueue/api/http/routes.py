@@ -8,6 +8,7 @@ from goqueue.api.http import (
     publish_body,
     read,
     read_body,
+    scaling,
     system,
     system_bodies,
     topic_bodies,
@@ -21,6 +22,7 @@ from goqueue.api.http.query import NoQuery
 from goqueue.api.http.queue_routes import QUEUE_ROUTES
 from goqueue.api.http.reassignment_routes import REASSIGNMENT_ROUTES
 from goqueue.api.http.route import AnyRoute, Direct, Route
+from goqueue.api.http.voter_routes import VOTER_ROUTES
 from goqueue.api.http.where import Where
 from goqueue.model.codes import Code
 
@@ -165,8 +167,10 @@ _TOPICS: tuple[AnyRoute, ...] = (
     Route(
         method="POST",
         path="/admin/topics/{topic}/partitions",
-        summary="Give a topic more partitions",
-        description="Keys may belong to another partition from then on. Partitions cannot be taken away.",
+        summary="Give a topic more partitions, or fewer",
+        description="Keys may belong to another partition from then on. Only topics with scaling=keyed can have fewer: this "
+        "begins it, and the partitions go when every group has read them and retention has emptied them, or as soon as every group "
+        "has read them (`discard_read`).",
         endpoint=topics.grow_topic,
         query=NoQuery,
         body=topic_bodies.NewPartitionCount,
@@ -183,12 +187,13 @@ _TOPICS: tuple[AnyRoute, ...] = (
     Route(
         method="GET",
         path="/admin/topics/{topic}/partitions/scaling-status",
-        summary="How far a topic's growth has come",
-        description="It is complete when every partition is led and all its replicas are in sync.",
-        endpoint=topics.scaling_status,
+        summary="How far a change of a topic's partitions has come",
+        description="It is complete when every partition is led and all its replicas are in sync; of a topic with "
+        "scaling=keyed, when it is in stage steady. Groups may still have gates before them then: `keyed.gates`.",
+        endpoint=scaling.scaling_status,
         query=NoQuery,
         body=NoBody,
-        answer=topic_bodies.ScalingStatus,
+        answer=scaling.ScalingStatus,
         errors=_NAMED,
     ),
 )
@@ -288,6 +293,7 @@ ROUTES: tuple[AnyRoute, ...] = (
     *QUEUE_ROUTES,
     *GROUP_ROUTES,
     *CLUSTER_ROUTES,
+    *VOTER_ROUTES,
     *REASSIGNMENT_ROUTES,
 )
 # What any route may answer: a query that is wrong, a bug, a broker that starts, drains or is full of connections.
@@ -295,6 +301,7 @@ COMMON_ERRORS = (Code.INVALID_REQUEST, Code.INTERNAL, Code.NOT_READY)
 # And in a cluster, because other nodes take part.
 CLUSTER_ERRORS = (
     Code.NOT_LEADER,
+    Code.HOME_UNDECIDED,
     Code.NOT_COORDINATOR,
     Code.NOT_CONTROLLER,
     Code.COORDINATOR_LOADING,

@@ -61,7 +61,7 @@ async def metrics(call: PlainCall) -> Reply:
 
 
 async def openapi(call: PlainCall) -> Reply:
-    return Reply(call.document)
+    return Reply(call.document())
 
 
 def _summary(node: Node) -> BrokerSummary:

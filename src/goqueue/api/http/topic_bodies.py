@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -110,7 +109,9 @@ class NewPartitionCount(Struct, frozen=True, forbid_unknown_fields=True):
     count: Annotated[
         int,
         Meta(
-            ge=1, description="Of all partitions, those that are there included; more than the topic has now."
+            ge=1,
+            description="Of all partitions, those that are there included: more than the topic has now. With scaling=keyed, a "
+            "multiple of what it has, or a divisor.",
         ),
     ]
     replica_assignments: (
@@ -120,35 +121,22 @@ class NewPartitionCount(Struct, frozen=True, forbid_unknown_fields=True):
         ]
         | UnsetType
     ) = UNSET
+    discard_read: Annotated[
+        bool,
+        Meta(
+            description="Of a topic that gets fewer: partitions go with their messages as soon as every group that there is has read "
+            "them. Without it they go when retention has emptied them, too. May be said later, with the same count."
+        ),
+    ] = False
 
 
 class TopicGrown(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     old_count: Count
     new_count: Count
-    partitions_added: Count
-
-
-class ScalingPartition(Struct, frozen=True, forbid_unknown_fields=True):
-    """One that is not ready: it has no leader, or replicas that have not caught up."""
-
-    partition: Count
-    leader: str
-    replicas: list[str]
-    isr: list[str]
-
-
-class ScalingState(StrEnum):
-    COMPLETE = "complete"
-    IN_PROGRESS = "in_progress"
-
-
-class ScalingStatus(Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    status: ScalingState
-    partitions: Count
-    partitions_ready: Count
-    pending: list[ScalingPartition]
+    partitions_added: Annotated[
+        int, Meta(description="Negative where some go; they are there until that is over (scaling-status).")
+    ]
 
 
 _WhileLed = "null while nobody leads the partition and this node has no replica of it."

@@ -13,9 +13,6 @@ from goqueue.api.http.topic_bodies import (
     OffsetRange,
     PartitionDescription,
     PartitionList,
-    ScalingPartition,
-    ScalingState,
-    ScalingStatus,
     SettingValue,
     TopicChanges,
     TopicDeleted,
@@ -28,7 +25,7 @@ from goqueue.model.duration import format_instant
 from goqueue.model.errors import InvalidReplicaAssignment, InvalidRequest, InvalidSetting
 from goqueue.model.settings import HOUR_MS, RULES, UNLIMITED, TopicName
 from goqueue.node.node import Node
-from goqueue.node.requests import NO_LEADER, PartitionFacts, TopicFacts
+from goqueue.node.requests import PartitionFacts, TopicFacts
 from goqueue.node.topics import Placement
 
 
@@ -89,36 +86,18 @@ async def grow_topic(call: Call[NoQuery, NewPartitionCount]) -> TopicGrown:
     assignments = (
         None if isinstance(given, UnsetType) else numbered(given, call.node.directory, first=old_count)
     )
-    facts = await call.node.topics.grow(name, call.body.count, assignments)
-    await call.node.partitions_seen.until_led(name)
-    return TopicGrown(name, old_count, facts.partition_count, facts.partition_count - old_count)
+    count = call.body.count
+    if count < old_count:
+        await call.node.topics.shrink(name, count, discards_read=call.body.discard_read)
+    else:
+        await call.node.topics.grow(name, count, assignments)
+        await call.node.partitions_seen.until_led(name)
+    return TopicGrown(name, old_count, count, count - old_count)
 
 
 async def list_partitions(call: Call[NoQuery, NoBody]) -> PartitionList:
     partitions = await call.node.partitions_seen.of(call.path["topic"], needs_leaders=False)
     return PartitionList([_partition(call.node, facts) for facts in partitions])
-
-
-async def scaling_status(call: Call[NoQuery, NoBody]) -> ScalingStatus:
-    """As the catalogue has it: a partition is ready when it is led and all its replicas are in sync."""
-    partitions, name_of = call.node.topics.partitions(call.path["topic"]), call.node.directory.name_of
-    pending = [
-        ScalingPartition(
-            one.partition,
-            name_of(one.leader),
-            [name_of(number) for number in one.replicas],
-            [name_of(number) for number in one.in_sync],
-        )
-        for one in partitions
-        if one.leader == NO_LEADER or len(one.in_sync) < len(one.replicas)
-    ]
-    return ScalingStatus(
-        call.path["topic"],
-        ScalingState.IN_PROGRESS if pending else ScalingState.COMPLETE,
-        len(partitions),
-        len(partitions) - len(pending),
-        pending,
-    )
 
 
 def setting_text(name: str, value: SettingValue) -> str:

@@ -84,6 +84,7 @@ BROKER_NAMES: Mapping[str, str] = {
     "min.insync.replicas": "min.insync.replicas",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
     "partitioner": "partitioner",
+    "scaling": "scaling",
     "visibility.ms": "visibility.ms",
     "max.retries": "max.retries",
     "retry.backoff.ms": "retry.backoff.ms",

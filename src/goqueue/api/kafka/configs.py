@@ -53,13 +53,13 @@ class ConfigsApi:
 
     async def describe_configs(self, call: Call, request: Any) -> Answer:
         return _D.DescribeConfigsResponse(
-            results=[self._described(resource, request) for resource in request.resources]
+            results=[await self._described(resource, request) for resource in request.resources]
         )
 
-    def _described(self, resource: Any, request: Any) -> Any:
+    async def _described(self, resource: Any, request: Any) -> Any:
         who = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
         try:
-            entries = self._entries(resource)
+            entries = await self._entries(resource)
         except GoQueueError as error:
             return _D.DescribeConfigsResult(error_code=code_of(error), error_message=text_of(error), **who)
         wanted = resource.configuration_keys
@@ -76,12 +76,12 @@ class ConfigsApi:
             **who,
         )
 
-    def _entries(self, resource: Any) -> list[ConfigEntry]:
+    async def _entries(self, resource: Any) -> list[ConfigEntry]:
         if _kind(resource) is _Resource.TOPIC:
             topic = self._node.topics.get(resource.resource_name)
             return topic_entries(topic, self._node.config.topic_defaults)
         if _kind(resource) is _Resource.GROUP:
-            overrides = self._node.groups.settings_of(resource.resource_name)
+            overrides = await self._node.group_configs.settings_of(resource.resource_name)
             return group_entries(overrides, self._node.config)
         if resource.resource_name == "":  # what is set for all brokers while they run: nothing can be
             return []
@@ -153,11 +153,9 @@ class ConfigsApi:
     async def _configure(
         self, resource: Any, changes: Mapping[str, str | None], validate_only: bool, *, is_whole: bool
     ) -> None:
-        groups, group_id = self._node.groups, resource.resource_name
-        if validate_only:
-            groups.check_configuration(group_id, changes, is_whole=is_whole)
-        else:
-            await groups.configure(group_id, changes, is_whole=is_whole)
+        await self._node.group_configs.configure(
+            resource.resource_name, changes, is_whole=is_whole, validate_only=validate_only
+        )
 
 
 def _kind(resource: Any) -> _Resource:

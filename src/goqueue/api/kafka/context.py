@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -18,7 +19,7 @@ from goqueue.model.errors import (
     UnknownTopicId,
 )
 from goqueue.model.topic_ids import topic_id, topic_number
-from goqueue.node.directory import split_address
+from goqueue.node.directory import Broker, split_address
 from goqueue.node.node import Node
 
 _COORDINATOR_NOT_AVAILABLE = 15
@@ -51,12 +52,18 @@ class Context:
 
     def brokers(self) -> list[Endpoint]:
         """All that clients may connect to; a node alone is known by what its listener is bound to."""
+        return self._endpoints(self.node.directory.brokers())
+
+    def members(self) -> list[Endpoint]:
+        """Those that nobody hears of for now, too. librdkafka drops its handle of a broker that Metadata leaves out, and a call that
+        waits for that very broker, `send_offsets_to_transaction` for one, then waits for ever; a broker that is down it just
+        tries again."""
+        return self._endpoints(self.node.directory.members())
+
+    def _endpoints(self, brokers: Sequence[Broker]) -> list[Endpoint]:
         if self.node.directory.is_solo:
             return [Endpoint(self.broker_id, self.host, self.port, None)]
-        return [
-            Endpoint(broker.number, *split_address(broker.kafka), broker.rack or None)
-            for broker in self.node.directory.brokers()
-        ]
+        return [Endpoint(one.number, *split_address(one.kafka), one.rack or None) for one in brokers]
 
     def broker(self, number: int) -> Endpoint | None:
         return next((one for one in self.brokers() if one.number == number), None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
-from goqueue.api.kafka.call import Answer, Api, Call
+from goqueue.api.kafka.call import Answer, Api, Call, Later, Message
 from goqueue.api.kafka.context import Context, coordinator_code
 from goqueue.model.errors import GoQueueError
 from goqueue.node.groups.requests import (
@@ -22,6 +23,11 @@ _C = responses("offset_commit")
 _F = responses("offset_fetch")
 _D = responses("offset_delete")
 _SEVERAL_GROUPS_FROM = 8
+_KNOWS_STALE_EPOCHS_FROM = 9
+_STALE_MEMBER_EPOCH = 113
+# Of the group as a whole: it cannot be answered here, or not yet.
+_ASK_AGAIN = frozenset({14, 15, 16})
+_PAUSE_S: Final = 0.1
 
 
 class GroupOffsetsApi:
@@ -68,9 +74,13 @@ class GroupOffsetsApi:
 
     async def offset_fetch(self, call: Call, request: Any) -> Answer:
         if call.version >= _SEVERAL_GROUPS_FROM:
-            return _F.OffsetFetchResponse(
-                groups=[await self._fetched_group(group, request.require_stable) for group in request.groups]
-            )
+            groups = [
+                await self._fetched_group(group, call.version, request.require_stable)
+                for group in request.groups
+            ]
+            answer = _F.OffsetFetchResponse(groups=groups)
+            is_refused = any(one.error_code in _ASK_AGAIN for one in groups)
+            return Later(_after_pause(answer)) if is_refused else answer
         command = FetchOffsets(
             request.group_id, wanted=_wanted(request.topics), require_stable=request.require_stable
         )
@@ -90,7 +100,7 @@ class GroupOffsetsApi:
             ]
         )
 
-    async def _fetched_group(self, group: Any, require_stable: bool) -> Any:
+    async def _fetched_group(self, group: Any, version: int, require_stable: bool) -> Any:
         command = FetchOffsets(
             group.group_id,
             wanted=_wanted(group.topics),
@@ -101,17 +111,8 @@ class GroupOffsetsApi:
         try:
             offsets = (await self._groups.fetch(command)).offsets
         except GoQueueError as error:
-            return _F.OffsetFetchResponseGroup(group_id=group.group_id, error_code=coordinator_code(error))
-        return _F.OffsetFetchResponseGroup(
-            group_id=group.group_id,
-            topics=[
-                _F.OffsetFetchResponseTopics(
-                    name=topic,
-                    partitions=[_F.OffsetFetchResponsePartitions(**_fields(one)) for one in ones],
-                )
-                for topic, ones in by_topic(offsets)
-            ],
-        )
+            return _refused_group(command, version, coordinator_code(error))
+        return _F.OffsetFetchResponseGroup(group_id=group.group_id, topics=_topics(offsets))
 
     async def offset_delete(self, call: Call, request: Any) -> Answer:
         places = tuple(
@@ -165,12 +166,39 @@ def _wanted(topics: Any) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
     return tuple((topic.name, tuple(topic.partition_indexes)) for topic in topics)
 
 
-def _refused(command: FetchOffsets, error: GoQueueError) -> tuple[FetchedOffset, ...]:
+def _refused(command: FetchOffsets, error: GoQueueError | None) -> tuple[FetchedOffset, ...]:
     return tuple(
         FetchedOffset(topic, partition, -1, error=error)
         for topic, partitions in command.wanted or ()
         for partition in partitions
     )
+
+
+def _refused_group(command: FetchOffsets, version: int, code: int) -> Any:
+    """Who is told 15 or 16 finds the coordinator and asks again. librdkafka (2.16) does so only for partitions that the answer
+    names, and only where they have this error; it never fetches from the others (its issue 5586)."""
+    names_all = version >= _KNOWS_STALE_EPOCHS_FROM and code in _ASK_AGAIN
+    topics = _topics(_refused(command, None)) if names_all else []
+    for topic in topics:
+        for one in topic.partitions:
+            one.error_code = _STALE_MEMBER_EPOCH
+    return _F.OffsetFetchResponseGroup(group_id=command.group_id, error_code=code, topics=topics)
+
+
+async def _after_pause(answer: Message) -> Answer:
+    """Who asks again does so at once."""
+    await asyncio.sleep(_PAUSE_S)
+    return answer
+
+
+def _topics(offsets: Iterable[FetchedOffset]) -> list[Any]:
+    return [
+        _F.OffsetFetchResponseTopics(
+            name=topic,
+            partitions=[_F.OffsetFetchResponsePartitions(**_fields(one)) for one in ones],
+        )
+        for topic, ones in by_topic(offsets)
+    ]
 
 
 def _fields(one: FetchedOffset) -> dict[str, Any]:

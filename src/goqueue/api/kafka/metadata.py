@@ -52,7 +52,7 @@ class MetadataApi:
         return _M.MetadataResponse(
             brokers=[
                 _M.MetadataResponseBroker(node_id=one.number, host=one.host, port=one.port, rack=one.rack)
-                for one in self._context.brokers()
+                for one in self._context.members()
             ],
             cluster_id=self._context.cluster_id,
             controller_id=self._node.directory.controller,
@@ -70,6 +70,7 @@ class MetadataApi:
             return _M.MetadataResponseTopic(error_code=code_of(error), name=name, topic_id=wanted.topic_id)
 
     async def _found_or_made(self, name: str, *, may_create: bool) -> Any:
+        await self._node.catching_up.until_known(name)
         try:
             return self._topic(name)
         except TopicNotFound:
@@ -158,6 +159,7 @@ class MetadataApi:
                 return _P.DescribeTopicPartitionsResponse(
                     topics=topics, next_cursor=_P.Cursor(topic_name=name)
                 )
+            await self._node.catching_up.until_known(name)
             try:
                 facts = self._node.topics.partitions(name)
             except GoQueueError as error:

@@ -18,15 +18,21 @@ from goqueue.node.queue.exchange import (
     LEDGERS_CALLS,
     LEFT,
     LEFT_CALLS,
+    PART,
+    PARTS,
     SETTINGS,
     SETTINGS_CALLS,
+    SILENCE,
+    SILENCE_CALLS,
     AppendTold,
     LedgersTold,
     LedgerTold,
     LeftTold,
+    PartTold,
     SettingsTold,
 )
 from goqueue.node.queue.ports import LedgerAnswer
+from goqueue.node.scaling.ports import Silence
 from goqueue.wire.schema import responses
 
 _R = responses("ask_queue")
@@ -41,6 +47,8 @@ class QueueCallsApi:
             SETTINGS: self._settings,
             LEDGERS: self._ledgers,
             LEFT: self._left,
+            PART: self._part,
+            SILENCE: self._silence,
         }
 
     def apis(self) -> list[Api]:
@@ -64,6 +72,12 @@ class QueueCallsApi:
         producer = call.producer_id, call.producer_epoch
         newest = await self._node.arrivals.append(call.topic, call.partition, producer, call.batch)
         return AppendTold(newest)
+
+    async def _part(self, body: bytes) -> PartTold:
+        return PartTold(await self._node.keyed.parts.accept(_decoded(PARTS, body)))
+
+    async def _silence(self, body: bytes) -> Silence:
+        return self._node.keyed.division.silence(_decoded(SILENCE_CALLS, body))
 
     async def _settings(self, body: bytes) -> SettingsTold:
         return SettingsTold(self._node.groups.settings_of(_decoded(SETTINGS_CALLS, body).group_id))

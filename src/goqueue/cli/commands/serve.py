@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from msgspec import structs
@@ -91,7 +91,7 @@ def serve(
         print(f"warning: {warning}", file=sys.stderr)
     hints = hints or sys.stderr.isatty()
     if nodes is not None:
-        _run_nodes(loaded, nodes, file=config, restarts=restart, hints=hints)
+        _run_nodes(loaded, nodes, _Watch(restart, hints, until_input_ends), file=config)
         return
     keep_freed_memory()
     _run(loaded.config, hints=hints, until_input_ends=until_input_ends)
@@ -118,7 +118,15 @@ def _run(config: Config, *, hints: bool, until_input_ends: bool) -> None:
         raise Failure(str(error)) from error
 
 
-def _run_nodes(loaded: Loaded, count: int, *, file: str | None, restarts: bool, hints: bool) -> None:
+class _Watch(NamedTuple):
+    """How the process that starts the nodes of a cluster behaves."""
+
+    restarts: bool
+    hints: bool
+    until_input_ends: bool
+
+
+def _run_nodes(loaded: Loaded, count: int, watch: _Watch, *, file: str | None) -> None:
     config = loaded.config
     is_profile_chosen = any(one.key == "profile" and one.source != "default" for one in loaded.settings)
     if not is_profile_chosen:
@@ -130,7 +138,7 @@ def _run_nodes(loaded: Loaded, count: int, *, file: str | None, restarts: bool, 
         environment = dict(os.environ)
         if not config.cluster_secret:
             environment[SECRET_VARIABLE] = keep_secret(config.data_dir)
-        _watch_nodes(config, nodes, environment, file=file, restarts=restarts, hints=hints)
+        _watch_nodes(config, nodes, environment, watch, file=file)
     finally:
         folder.release()
 
@@ -139,10 +147,9 @@ def _watch_nodes(
     config: Config,
     nodes: list[LocalNode],
     environment: Mapping[str, str],
+    watch: _Watch,
     *,
     file: str | None,
-    restarts: bool,
-    hints: bool,
 ) -> None:
     from goqueue.cli.local_cluster import LocalCluster, NodeFailed, Started, run_local_cluster  # asyncio
 
@@ -150,7 +157,7 @@ def _watch_nodes(
         print(f"ready node={name} {line}", flush=True)
 
     def on_all_ready() -> None:
-        if hints:
+        if watch.hints:
             print(_HINTS.format(url=f"http://{nodes[0].http}", kafka=kafka), file=sys.stderr)
         print(f"ready nodes={len(nodes)} http={http} kafka={kafka}", flush=True)
 
@@ -160,10 +167,10 @@ def _watch_nodes(
 
     def cluster_of() -> LocalCluster:
         return LocalCluster(
-            starts, environment, restarts=restarts, on_ready=on_ready, on_all_ready=on_all_ready
+            starts, environment, restarts=watch.restarts, on_ready=on_ready, on_all_ready=on_all_ready
         )
 
     try:
-        run_local_cluster(cluster_of)
+        run_local_cluster(cluster_of, until_input_ends=watch.until_input_ends)
     except NodeFailed as error:
         raise Failure(str(error)) from error

@@ -1,7 +1,8 @@
-"""`goqueue topic`: create, list, describe, alter, delete."""
+"""`goqueue topic`: create, list, describe, alter, scale, delete, and how their partitions change."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from goqueue.cli.options import OutputOption, UrlOption, YesOption, confirm, parse_pairs
 from goqueue.cli.output import Output, show
 from goqueue.client.rest import RestClient
+from goqueue.client.scaling import scaling_status
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Create, look at, change and delete topics."
@@ -112,6 +114,38 @@ def alter(
 
 
 @app.command()
+def scale(
+    name: NameArgument,
+    partitions: Annotated[int, typer.Argument(metavar="PARTITIONS", min=1, show_default=False)],
+    discard_read: Annotated[
+        bool,
+        typer.Option(
+            "--discard-read",
+            help="Partitions go with their messages as soon as every group has read them, and not only when retention has emptied "
+            "them.",
+        ),
+    ] = False,
+    yes: YesOption = False,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Give a topic more partitions or, if it has scaling=keyed, fewer.
+
+    With scaling=keyed every group goes on to read each key in order. Without, keys may belong to another partition."""
+    what_goes = (
+        " What the partitions that go hold is deleted when every group that there is has read it."
+        if discard_read
+        else ""
+    )
+    question = f"Change the number of partitions of topic {name} to {partitions}?{what_goes}"
+    confirm(question, is_confirmed=yes)
+    with RestClient(url) as client:
+        scaled = client.scale_topic(name, partitions, discard_read=discard_read)
+    what = "has" if scaled.partitions_added > 0 else "will have"
+    show(scaled, output, rows=[(f"{name} {what} {scaled.new_count} partitions",)])
+
+
+@app.command()
 def delete(
     name: NameArgument, yes: YesOption = False, url: UrlOption = "", output: OutputOption = Output.TABLE
 ) -> None:
@@ -120,3 +154,43 @@ def delete(
     with RestClient(url) as client:
         client.delete_topic(name)
     show({"deleted": name}, output, rows=[(f"deleted {name}",)])
+
+
+@app.command()
+def scaling(name: NameArgument, url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
+    """Show how far a change of a topic's partitions has come, and what it waits for."""
+    status = scaling_status(url, name)
+    if output is not Output.TABLE:
+        show(status, output)
+        return
+    facts: dict[str, object] = {
+        "topic": status.name,
+        "status": status.status,
+        "partitions": f"{status.partitions_ready} of {status.partitions} are ready",
+    }
+    keyed = status.keyed
+    if keyed is not None:
+        facts |= {
+            "stage": keyed.stage,
+            "keys are spread over": f"{keyed.key_count} partitions, before that {keyed.old_count}",
+            "not fenced yet": _listed(keyed.unfenced),
+            "held": _listed(f"{hold.partition} from {hold.offset} on" for hold in keyed.holds),
+            "groups to give up partitions": _listed(keyed.unsettled),
+            "nodes that do not answer": _listed(keyed.unanswered),
+            "not empty yet": _listed(keyed.undrained),
+            "what is read may go": keyed.discard_read or None,
+        }
+    show(status, output, rows=facts.items())
+    if keyed is not None and keyed.gates:
+        print()
+        rows = [
+            (gate.blocked, gate.behind, gate.until, one.group, one.committed, one.has_members)
+            for gate in keyed.gates
+            for one in gate.groups
+        ]
+        headings = ("partition", "is given after", "is read to", "by group", "which is at", "has members")
+        show(keyed.gates, output, headings=headings, rows=rows)
+
+
+def _listed(values: Iterable[object]) -> str | None:
+    return ", ".join(map(str, values)) or None

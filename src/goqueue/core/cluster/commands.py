@@ -34,6 +34,47 @@ class GrowTopic(Struct, frozen=True, tag=True, tag_field="command"):
     assignments: list[list[int]] | None = None  # only of what is added
 
 
+class ShrinkTopic(Struct, frozen=True, tag=True, tag_field="command"):
+    """Of a topic with `scaling=keyed`: begin to."""
+
+    name: str
+    partition_count: int  # that are left
+    discards_read: bool = False  # what every group has read goes, whatever retention says
+
+
+class FencePartition(Struct, frozen=True, tag=True, tag_field="command"):
+    """The leader says where the part of its log ends that was written before a change of the partitions."""
+
+    topic: str
+    topic_id: int
+    partition: int
+    leader_epoch: int
+    offset: int
+
+
+class ReleaseHolds(Struct, frozen=True, tag=True, tag_field="command"):
+    """Every group knows the gates of the topic's shrinking."""
+
+    topic: str
+    topic_id: int
+
+
+class ReportDrained(Struct, frozen=True, tag=True, tag_field="command"):
+    """In a partition that is to go there is nothing left that anybody may want."""
+
+    topic: str
+    topic_id: int
+    partition: int
+    leader_epoch: int
+
+
+class FinishShrinking(Struct, frozen=True, tag=True, tag_field="command"):
+    """Every group has read what the partitions that are to go have left."""
+
+    topic: str
+    topic_id: int
+
+
 class DeleteTopic(Struct, frozen=True, tag=True, tag_field="command"):
     name: str
 
@@ -66,6 +107,7 @@ class RegisterNode(Struct, frozen=True, tag=True, tag_field="command"):
     version: str = ""
     is_clean: bool = False  # the process before it came to a clean end
     lost: list[tuple[str, int]] = []  # partitions whose folder is gone
+    level: int = 1  # of features, that it understands; who says nothing is from before there were levels
 
 
 class UnfenceNode(Struct, frozen=True, tag=True, tag_field="command"):
@@ -86,6 +128,23 @@ class UndrainNode(Struct, frozen=True, tag=True, tag_field="command"):
     name: str
 
 
+class AddVoter(Struct, frozen=True, tag=True, tag_field="command"):
+    """The node of this name takes part in every decision from now on."""
+
+    name: str
+
+
+class RemoveVoter(Struct, frozen=True, tag=True, tag_field="command"):
+    name: str
+
+
+class RaiseLevel(Struct, frozen=True, tag=True, tag_field="command"):
+    """To what these nodes understand, each in this incarnation; nothing happens unless they are all that there are."""
+
+    level: int
+    nodes: dict[str, str]
+
+
 class RemoveNode(Struct, frozen=True, tag=True, tag_field="command"):
     name: str
 
@@ -98,6 +157,7 @@ class InSyncProposal(Struct, frozen=True, array_like=True):
     leader_epoch: int
     epoch: int
     in_sync: list[int]
+    is_damaged: bool = False  # what the leader has itself: it is not to be elected for that
 
 
 class AlterPartitions(Struct, frozen=True, tag=True, tag_field="command"):
@@ -109,6 +169,12 @@ class AlterPartitions(Struct, frozen=True, tag=True, tag_field="command"):
 class ElectLeaders(Struct, frozen=True, tag=True, tag_field="command"):
     partitions: list[tuple[str, int]] | None = None  # None: all
     kind: ElectionKind = "preferred"
+
+
+class RelieveNodes(Struct, frozen=True, tag=True, tag_field="command"):
+    """Their disks take no writes: others lead what these lead, wherever one of them is in sync."""
+
+    nodes: list[int]
 
 
 class ReassignPartitions(Struct, frozen=True, tag=True, tag_field="command"):
@@ -174,6 +240,7 @@ Command = (
     | RemoveNode
     | AlterPartitions
     | ElectLeaders
+    | RelieveNodes
     | ReassignPartitions
     | BumpLeaderEpoch
     | MakeCompanion
@@ -182,7 +249,15 @@ Command = (
     | ResumePlan
     | CancelPlan
     | AdvancePlan
+    | ShrinkTopic
+    | FencePartition
+    | ReleaseHolds
+    | ReportDrained
+    | FinishShrinking
+    | RaiseLevel
 )
+VoterCommand = AddVoter | RemoveVoter  # the quorum's own matter: the catalogue does not decide it
+Order = Command | VoterCommand  # what travels to the controller
 
 _decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 

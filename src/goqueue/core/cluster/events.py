@@ -1,7 +1,7 @@
 """What happens to the catalogue, as it lies in `__cluster_metadata`: JSON, each event with its name under `event`.
 
 Fields that came later have a default and are left out where they have it, so that logs from before are read, and a
-standalone node writes the same bytes as ever.
+standalone node writes the same bytes as ever. What is not known here was written by a newer version: it is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from msgspec import Struct
 from goqueue.core.cluster.nodes import Endpoints, NodeState
 from goqueue.core.cluster.partitions import NEVER, PartitionState
 from goqueue.core.cluster.plans import Move, MoveChange, PlanState
+from goqueue.core.cluster.scaling import Scaling
 
 CompanionKind = Literal["ledger", "schedule"]
 
 
-class TopicCreated(Struct, frozen=True, tag=True, tag_field="event", omit_defaults=True):
+class TopicCreated(
+    Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True, omit_defaults=True
+):
     name: str
     id: int
     partition_count: int
@@ -28,43 +31,59 @@ class TopicCreated(Struct, frozen=True, tag=True, tag_field="event", omit_defaul
     assignments: list[list[int]] = []  # the replicas of each partition; none on a standalone node
 
 
-class TopicAltered(Struct, frozen=True, tag=True, tag_field="event"):
+class TopicAltered(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     name: str
     overrides: dict[str, str]  # all of them, not only what changed
 
 
-class TopicGrown(Struct, frozen=True, tag=True, tag_field="event", omit_defaults=True):
+class TopicGrown(
+    Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True, omit_defaults=True
+):
     name: str
     partition_count: int  # all of them, not only what was added
     assignments: list[list[int]] = []  # only of what was added
 
 
-class TopicDeleted(Struct, frozen=True, tag=True, tag_field="event"):
+class TopicShrunk(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
+    """The partitions from this one on are no more."""
+
+    name: str
+    partition_count: int
+
+
+class ScalingChanged(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
+    """All of it after the change."""
+
+    topic: str
+    scaling: Scaling
+
+
+class TopicDeleted(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     name: str
 
 
-class ProducerIdReserved(Struct, frozen=True, tag=True, tag_field="event"):
+class ProducerIdReserved(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     id: int
 
 
-class ProducerIdsReserved(Struct, frozen=True, tag=True, tag_field="event"):
+class ProducerIdsReserved(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     """The ids `[start, start + count)`."""
 
     start: int
     count: int
 
 
-class ReceiptKeyMade(Struct, frozen=True, tag=True, tag_field="event"):
+class ReceiptKeyMade(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     """What receipts are signed with, for as long as the data lives."""
 
     key: str
 
 
-class ClusterNamed(Struct, frozen=True, tag=True, tag_field="event"):
+class ClusterNamed(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     id: str
 
 
-class NodeRegistered(Struct, frozen=True, tag=True, tag_field="event"):
+class NodeRegistered(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     """A process has started on a node. It is fenced until it is ready."""
 
     name: str
@@ -75,17 +94,23 @@ class NodeRegistered(Struct, frozen=True, tag=True, tag_field="event"):
     version: str
 
 
-class NodeStateChanged(Struct, frozen=True, tag=True, tag_field="event"):
+class LevelRaised(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
+    """All nodes understand this feature level: see `levels.py`."""
+
+    level: int
+
+
+class NodeStateChanged(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     name: str
     state: NodeState
 
 
-class NodeRemoved(Struct, frozen=True, tag=True, tag_field="event"):
+class NodeRemoved(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     name: str
     number: int
 
 
-class PartitionChange(Struct, frozen=True, array_like=True):
+class PartitionChange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """All of a partition's state after the change."""
 
     topic: str
@@ -131,18 +156,18 @@ class PartitionChange(Struct, frozen=True, array_like=True):
         )
 
 
-class PartitionsChanged(Struct, frozen=True, tag=True, tag_field="event"):
+class PartitionsChanged(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     changes: list[PartitionChange]
 
 
-class CompanionMade(Struct, frozen=True, tag=True, tag_field="event"):
+class CompanionMade(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     """A topic's partitions have a ledger, or a schedule, beside them."""
 
     topic: str
     kind: CompanionKind
 
 
-class PlanMade(Struct, frozen=True, tag=True, tag_field="event"):
+class PlanMade(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     """Partitions are to be moved: see `plans.py`. It runs."""
 
     id: int
@@ -152,13 +177,13 @@ class PlanMade(Struct, frozen=True, tag=True, tag_field="event"):
     created_ms: int
 
 
-class PlanChanged(Struct, frozen=True, tag=True, tag_field="event"):
+class PlanChanged(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     id: int
     state: PlanState
     at_ms: int
 
 
-class MovesChanged(Struct, frozen=True, tag=True, tag_field="event"):
+class MovesChanged(Struct, frozen=True, tag=True, tag_field="event", forbid_unknown_fields=True):
     id: int  # of the plan
     changes: list[MoveChange]
 
@@ -180,6 +205,9 @@ Event = (
     | PlanMade
     | PlanChanged
     | MovesChanged
+    | TopicShrunk
+    | ScalingChanged
+    | LevelRaised
 )
 
 _one: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

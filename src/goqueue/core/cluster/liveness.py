@@ -50,6 +50,12 @@ class Liveness:
         if heard is not None and at_ms < heard.at_ms:
             self._heard[name] = _Heard(heard.incarnation, at_ms, is_first_hand=False)
 
+    def excuse(self, stall_ms: int, now_ms: int) -> None:
+        """This node itself stood still for so long. What others said meanwhile is still to be heard: for that time nobody's
+        silence counts."""
+        for heard in self._heard.values():
+            heard.at_ms = min(heard.at_ms + stall_ms, now_ms)
+
     def forget(self, name: str) -> None:
         """It has been removed."""
         self._heard.pop(name, None)

@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
-from goqueue.core.cluster.commands import RegisterNode
+from typing import assert_never
+
+from goqueue.core.cluster.commands import (
+    DrainNode,
+    FenceNode,
+    RaiseLevel,
+    RegisterNode,
+    RemoveNode,
+    UndrainNode,
+    UnfenceNode,
+)
 from goqueue.core.cluster.draft import Cluster, Draft
 from goqueue.core.cluster.elections import take_out
-from goqueue.core.cluster.events import Event, NodeRegistered, NodeRemoved, NodeStateChanged
+from goqueue.core.cluster.events import Event, LevelRaised, NodeRegistered, NodeRemoved, NodeStateChanged
 from goqueue.core.cluster.nodes import NodeEntry, NodeState
+from goqueue.model.cluster_errors import LevelTooLow
 from goqueue.model.errors import InvalidRequest
 
 _TOPICS_NAMED_MAX = 10
 
+MemberCommand = RegisterNode | RaiseLevel | UnfenceNode | FenceNode | DrainNode | UndrainNode | RemoveNode
 
-def register(cluster: Cluster, command: RegisterNode, *, has_own_topics: bool) -> list[Event]:
+
+def decide(cluster: Cluster, command: MemberCommand, *, level: int, has_own_topics: bool) -> list[Event]:
+    """`level` of features is the one in force."""
+    match command:
+        case RegisterNode():
+            return register(cluster, command, level=level, has_own_topics=has_own_topics)
+        case RaiseLevel():
+            return raise_level(cluster, level, command)
+        case UnfenceNode():
+            return unfence(cluster, command.name, command.incarnation)
+        case FenceNode():
+            return fence(cluster, command.name, command.incarnation)
+        case DrainNode():
+            return drain(cluster, command.name)
+        case UndrainNode():
+            return undrain(cluster, command.name)
+        case RemoveNode():
+            return remove(cluster, command.name)
+        case _:
+            assert_never(command)
+
+
+def register(cluster: Cluster, command: RegisterNode, *, level: int, has_own_topics: bool) -> list[Event]:
     """A process has started: whatever ran on the node before is gone, and this one leads nothing yet."""
+    if command.level < level:
+        raise LevelTooLow(
+            f"node {command.name!r} (version {command.version or 'unknown'}) understands feature level {command.level}, and the "
+            f"cluster is at level {level}; start it with a newer version",
+            node=command.name,
+            needed=level,
+            level=command.level,
+        )
     known = cluster.nodes.find(command.name)
     if known is not None and known.incarnation == command.incarnation:
         return []  # it asks again because it has not heard the answer
@@ -27,6 +69,12 @@ def register(cluster: Cluster, command: RegisterNode, *, has_own_topics: bool) -
         is_clean = command.is_clean and (topic, index) not in lost
         _take_out(cluster, draft, topic, index, number, is_clean=is_clean)
     return [registered, *draft.events()]
+
+
+def raise_level(cluster: Cluster, level: int, command: RaiseLevel) -> list[Event]:
+    """Somebody may have joined since the controller has heard of all."""
+    understood = all(command.nodes.get(node.name) == node.incarnation for node in cluster.nodes.entries())
+    return [LevelRaised(command.level)] if understood and command.level > level else []
 
 
 def fence(cluster: Cluster, name: str, incarnation: str) -> list[Event]:

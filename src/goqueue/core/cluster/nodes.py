@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 
-class Endpoints(Struct, frozen=True):
+class Endpoints(Struct, frozen=True, forbid_unknown_fields=True):
     """Where others connect to, each as `host:port`."""
 
     http: str
@@ -21,7 +21,7 @@ class NodeState(StrEnum):
     DRAINING = "draining"  # alive and in sync, but leads only what nobody else can
 
 
-class NodeEntry(Struct, frozen=True):
+class NodeEntry(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     number: int  # Kafka's broker id; given once, for ever
     incarnation: str  # one start of its process

@@ -11,6 +11,7 @@ from goqueue.core.cluster.commands import (
     ElectLeaders,
     InSyncProposal,
     ReassignPartitions,
+    RelieveNodes,
 )
 from goqueue.core.cluster.draft import Cluster, Draft
 from goqueue.core.cluster.elections import can_serve, elect_preferred, elect_unclean, with_in_sync
@@ -31,7 +32,13 @@ def alter(cluster: Cluster, command: AlterPartitions) -> list[PartitionsChanged]
         if _is_current(cluster, draft, command.node, proposal):
             topic, index = proposal.topic, proposal.partition
             state = cluster.partitions.get(topic, index)
-            draft.settle(topic, index, with_in_sync(state, proposal.in_sync, cluster.rules_of(topic)))
+            changed = with_in_sync(
+                state,
+                proposal.in_sync,
+                cluster.rules_of(topic),
+                may_be_eligible=not proposal.is_damaged,
+            )
+            draft.settle(topic, index, changed)
     return draft.events()
 
 
@@ -63,6 +70,21 @@ def elect(cluster: Cluster, command: ElectLeaders) -> list[PartitionsChanged]:
             draft.put(topic, index, elect_preferred(state, draft.states))
         elif state.leader == NO_LEADER:
             draft.put(topic, index, elect_unclean(state, draft.states))
+    return draft.events()
+
+
+def relieve(cluster: Cluster, command: RelieveNodes) -> list[PartitionsChanged]:
+    draft = Draft(cluster)
+    for number in command.nodes:
+        for topic, index in cluster.partitions.led_by(number):
+            state = cluster.partitions.get(topic, index)
+            able = [
+                each
+                for each in state.in_sync
+                if each not in command.nodes and draft.states.get(each) is NodeState.ALIVE
+            ]
+            if able:
+                draft.put(topic, index, structs.replace(state, leader=able[0]))
     return draft.events()
 
 

@@ -130,6 +130,14 @@ class PartitionTable:
             if state.is_moving:
                 self._before.pop((topic, index), None)
 
+    def cut(self, topic: str, count: int) -> None:
+        """Those from `count` on are no more."""
+        own = self._states[topic]
+        for index in range(count, len(own)):
+            self._unindex(topic, index, own[index])
+            self._before.pop((topic, index), None)
+        del own[count:]
+
     def load_before(self, topic: str, index: int, replicas: tuple[int, ...]) -> None:
         """From a snapshot."""
         self._before[topic, index] = replicas

@@ -35,10 +35,10 @@ class PartitionState(Struct, frozen=True):
 STANDALONE = PartitionState(replicas=(1,), in_sync=(1,), leader=1, leader_epoch=OWN_EPOCHS, epoch=0)
 
 
-def new_partition(replicas: Collection[int]) -> PartitionState:
+def new_partition(replicas: Collection[int], leader_epoch: int = 0) -> PartitionState:
     """Empty, so every replica has all of it."""
     first, *_ = members = tuple(replicas)
-    return PartitionState(replicas=members, in_sync=members, leader=first, leader_epoch=0, epoch=0)
+    return PartitionState(replicas=members, in_sync=members, leader=first, leader_epoch=leader_epoch, epoch=0)
 
 
 def in_sync_min(state: PartitionState, min_insync_replicas: int) -> int:

@@ -5,12 +5,16 @@ the one with the fewest replicas of the topic comes next, then the one with the 
 the topic's id and the partition, so that not every topic begins on node 1. A node without a rack is a rack of its own. Then each
 partition gets its leader, its first replica, so that no node leads more than one partition of the topic more than another, as far
 as the racks allow.
+
+Nodes that are down get replicas only where the others are too few: a topic that is made while a node restarts has as many replicas
+as any other, and the node catches up.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import nsmallest
 
 from msgspec import Struct
 
@@ -27,27 +31,40 @@ class Load(Struct):
     """What a node has: of the topic, and of all."""
 
     position: int
-    is_draining: bool
+    is_reserve: bool  # it drains, or is down
     own_replicas: int
     replicas: int
     own_leaders: int
     leaders: int
 
 
+class _Rack(Struct):
+    """With what its nodes have together, counted along: there may be a hundred racks, and thousands of partitions to place."""
+
+    nodes: list[int]
+    own_replicas: int = 0
+    replicas: int = 0
+    fullness: tuple[float, float] = (0.0, 0.0)  # the same per node
+
+    def add(self, own_replicas: int, replicas: int) -> None:
+        self.own_replicas += own_replicas
+        self.replicas += replicas
+        self.fullness = self.own_replicas / len(self.nodes), self.replicas / len(self.nodes)
+
+
 def replication_factor(wanted: int | None, nodes: Iterable[NodeEntry]) -> int:
-    """What is wanted, if there are so many nodes alive; else what is usual."""
-    count = sum(node.state is not NodeState.FENCED for node in nodes)
-    if wanted is None:
-        if count == 0:
-            raise NotEnoughReplicas("no node is alive that could take a replica; try again when one is")
-        return min(REPLICATION_FACTOR_DEFAULT, count)
-    if not 1 <= wanted <= count:
+    """What is wanted, if there are so many nodes; else what is usual."""
+    states = [node.state for node in nodes]
+    count = len(states)
+    if wanted is not None and not 1 <= wanted <= count:
         raise InvalidReplicationFactor(
-            f"a replication factor of {wanted} is not possible with {count} nodes alive; it must be 1 to {count}",
+            f"a replication factor of {wanted} is not possible with {count} nodes; it must be 1 to {count}",
             replication_factor=wanted,
             node_count=count,
         )
-    return wanted
+    if all(state is NodeState.FENCED for state in states):
+        raise NotEnoughReplicas("no node is alive that could take a replica; try again when one is")
+    return min(REPLICATION_FACTOR_DEFAULT, count) if wanted is None else wanted
 
 
 def place(
@@ -99,65 +116,79 @@ def _problem(replicas: Sequence[int], length: int, states: States) -> str | None
 
 def _survey(
     nodes: Sequence[NodeEntry], table: PartitionTable, own: Sequence[PartitionState], *, factor: int
-) -> tuple[dict[int, Load], list[list[int]]]:
-    """The nodes that can be used, with what they have, and by rack. Draining ones only if there are not enough others."""
-    usable = [node for node in nodes if node.state is NodeState.ALIVE]
-    if len(usable) < factor:
-        usable = [node for node in nodes if node.state is not NodeState.FENCED]
+) -> tuple[dict[int, Load], list[_Rack]]:
+    """The nodes that can be used, with what they have, and by rack."""
+    usable = _usable(nodes, table, factor)
     own_replicas = Counter(number for state in own for number in state.target)
     own_leaders = Counter(state.target[0] for state in own)
     loads: dict[int, Load] = {}
-    racks: dict[str, list[int]] = {}
+    racks: dict[str, _Rack] = {}
     for position, node in enumerate(usable):
         number = node.number
         loads[number] = Load(
             position,
-            is_draining=node.state is NodeState.DRAINING,
+            is_reserve=node.state is not NodeState.ALIVE,
             own_replicas=own_replicas[number],
             replicas=table.replica_count(number),
             own_leaders=own_leaders[number],
             leaders=table.preferred_count(number),
         )
-        racks.setdefault(f"rack {node.rack}" if node.rack else f"node {number}", []).append(number)
+        rack = racks.setdefault(f"rack {node.rack}" if node.rack else f"node {number}", _Rack([]))
+        rack.nodes.append(number)
+        rack.add(own_replicas[number], loads[number].replicas)
     return loads, list(racks.values())
 
 
-def _choose(racks: Sequence[Sequence[int]], loads: Mapping[int, Load], factor: int, turn: int) -> list[int]:
+def _usable(nodes: Sequence[NodeEntry], table: PartitionTable, factor: int) -> list[NodeEntry]:
+    """Draining ones only if there are not enough others, and of those that are down as few as have to be: so every partition
+    has one that is not."""
+    alive = [node for node in nodes if node.state is NodeState.ALIVE]
+    if len(alive) >= factor:
+        return alive
+    able = [node for node in nodes if node.state is not NodeState.FENCED]
+    down = [node for node in nodes if node.state is NodeState.FENCED]
+    down.sort(key=lambda node: (table.replica_count(node.number), node.number))
+    chosen = {node.number for node in (*able, *down[: max(0, factor - len(able))])}
+    return [node for node in nodes if node.number in chosen]
+
+
+def _choose(racks: Sequence[_Rack], loads: Mapping[int, Load], factor: int, turn: int) -> list[int]:
     chosen: list[int] = []
+    used: set[int] = set()  # racks of which every node is chosen; only ever asked for membership
     while len(chosen) < factor:
-        free = [[each for each in rack if each not in chosen] for rack in racks]
-        order = sorted(
-            (index for index, rack in enumerate(free) if rack),
-            key=lambda index: _rack_key(racks[index], loads, (index - turn) % len(racks)),
-        )
-        for index in order[: factor - len(chosen)]:
-            node = min(free[index], key=lambda each: _node_key(loads[each], turn, len(loads)))
+        keys = [
+            (rack.fullness, (index - turn) % len(racks), index)
+            for index, rack in enumerate(racks)
+            if index not in used
+        ]
+        for _, _, index in nsmallest(factor - len(chosen), keys):
+            rack = racks[index]
+            free = [each for each in rack.nodes if each not in chosen]
+            node = min(free, key=lambda each: _node_key(loads[each], turn, len(loads)))
             loads[node].own_replicas += 1
             loads[node].replicas += 1
+            rack.add(1, 1)
             chosen.append(node)
+            if len(free) == 1:
+                used.add(index)
     leader = min(chosen, key=lambda each: _leader_key(loads[each], turn, len(loads)))
     loads[leader].own_leaders += 1
     loads[leader].leaders += 1
     return [leader, *(each for each in chosen if each != leader)]
 
 
-def _rack_key(rack: Sequence[int], loads: Mapping[int, Load], turn: int) -> tuple[float, float, int]:
-    own = sum(loads[each].own_replicas for each in rack)
-    return own / len(rack), sum(loads[each].replicas for each in rack) / len(rack), turn
-
-
 def _node_key(load: Load, turn: int, count: int) -> tuple[bool, int, int, int]:
-    return load.is_draining, load.own_replicas, load.replicas, (load.position - turn) % count
+    return load.is_reserve, load.own_replicas, load.replicas, (load.position - turn) % count
 
 
 def _leader_key(load: Load, turn: int, count: int) -> tuple[bool, int, int, int]:
-    return load.is_draining, load.own_leaders, load.leaders, (load.position - turn) % count
+    return load.is_reserve, load.own_leaders, load.leaders, (load.position - turn) % count
 
 
 def spread_leaders(assignments: list[list[int]], loads: Mapping[int, Load]) -> None:
     """Choosing leaders one by one can end uneven. While a node leads two more than another that can be reached from it, each
     partition on the way there is handed on by one."""
-    while True:
+    while loads:
         path = _uneven_path(assignments, loads)
         if not path:
             return
@@ -182,7 +213,7 @@ def _uneven_path(assignments: Sequence[Sequence[int]], loads: Mapping[int, Load]
         waiting = deque([start])
         while waiting:
             node = waiting.popleft()
-            if loads[node].own_leaders <= most - 2 and not loads[node].is_draining:
+            if loads[node].own_leaders <= most - 2 and not loads[node].is_reserve:
                 return _steps(came, start, node)
             for partition in led[node]:
                 for other in assignments[partition][1:]:

@@ -74,11 +74,17 @@ class PlanTable:
                     self._change(event.id, change.index, change.state, change.reason)
 
     def topic_deleted(self, topic: str) -> None:
+        self._cancel(topic, 0, "the topic was deleted")
+
+    def topic_shrunk(self, topic: str, count: int) -> None:
+        self._cancel(topic, count, "the partition is no more")
+
+    def _cancel(self, topic: str, first: int, reason: str) -> None:
         if self._active is None:
             return
         for indexes in (self._waiting, self._moving):
-            for key in [key for key in indexes if key[0] == topic]:
-                self._change(self._active, indexes[key], MoveState.CANCELLED, "the topic was deleted")
+            for key in [key for key in indexes if key[0] == topic and key[1] >= first]:
+                self._change(self._active, indexes[key], MoveState.CANCELLED, reason)
 
     def load(self, plans: Iterable[Plan], next_id: int) -> None:
         """From a snapshot."""

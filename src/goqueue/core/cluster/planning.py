@@ -185,7 +185,7 @@ def _loads(cluster: Cluster, survey: _Survey) -> dict[int, Load]:
     return {
         node.number: Load(
             position,
-            is_draining=node.state is not NodeState.ALIVE,
+            is_reserve=node.state is not NodeState.ALIVE,
             own_replicas=0,
             replicas=0,
             own_leaders=survey.leaders[node.number],

@@ -37,7 +37,7 @@ class MoveState(StrEnum):
     FAILED = "failed"
 
 
-class Move(Struct, frozen=True, array_like=True):
+class Move(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     topic: str
     partition: int
     before: tuple[int, ...]  # replicas
@@ -50,13 +50,13 @@ class Move(Struct, frozen=True, array_like=True):
         return self.topic, self.partition
 
 
-class MoveChange(Struct, frozen=True, array_like=True):
+class MoveChange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     index: int  # in the plan
     state: MoveState
     reason: str = ""
 
 
-class Plan(Struct, frozen=True):
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     id: int
     moves: tuple[Move, ...]
     state: PlanState

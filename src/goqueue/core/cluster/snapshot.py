@@ -10,13 +10,14 @@ from goqueue.core.cluster.nodes import NodeEntry
 from goqueue.core.cluster.partition_table import PartitionTable
 from goqueue.core.cluster.partitions import STANDALONE, PartitionState
 from goqueue.core.cluster.plans import Plan
+from goqueue.core.cluster.scaling import Scaling
 from goqueue.model.errors import StorageError
 
 VERSION = 1
 
 
-class Snapshot(Struct, frozen=True, kw_only=True):
-    version: int = VERSION
+class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    version: int
     cluster_id: str | None
     receipt_key: str | None
     next_producer_id: int
@@ -31,6 +32,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     before: list[tuple[str, int, tuple[int, ...]]] = []  # the replicas of what is moving, before it did
     plans: list[Plan] = []  # the oldest first
     next_plan_id: int = 1
+    scalings: dict[str, Scaling] = {}  # of topics with scaling=keyed
+    level: int = 1  # of features, in force
 
 
 _decoder: msgspec.json.Decoder[Snapshot] = msgspec.json.Decoder(Snapshot)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import structs
 
 from goqueue.core.cluster.commands import AlterTopic, CreateTopic, GrowTopic
 from goqueue.core.cluster.events import TopicAltered, TopicCreated, TopicGrown
-from goqueue.model.errors import InvalidPartitions, LimitExceeded, TopicExists, TopicNotFound
+from goqueue.model.errors import InvalidPartitions, InvalidSetting, LimitExceeded, TopicExists, TopicNotFound
 from goqueue.model.limits import Limits
 from goqueue.model.names import check_new_topic_name, check_topic_name, is_internal
-from goqueue.model.settings import SETTING_NAMES, check_settings, unknown_setting
+from goqueue.model.settings import SETTING_NAMES, ScalingMode, check_settings, unknown_setting
 
 
 class TopicRegister:
@@ -71,7 +73,8 @@ class TopicRegister:
         return TopicGrown(topic.name, command.partition_count)
 
     def alter(self, command: AlterTopic) -> TopicAltered:
-        overrides = dict(self.get(command.name).overrides)
+        old = self.get(command.name).overrides
+        overrides = dict(old)
         for name, text in command.changes.items():
             if text is not None:
                 overrides.update(check_settings({name: text}))
@@ -79,6 +82,7 @@ class TopicRegister:
                 overrides.pop(name, None)
             else:
                 raise unknown_setting(name)
+        _check_keys_stay(command.name, old, overrides)
         return TopicAltered(command.name, overrides)
 
     def _check_partition_count(self, partition_count: int, *, added: int) -> None:
@@ -123,3 +127,21 @@ class TopicRegister:
             self.add(topic)
         self._deleted.update(deleted)
         self.next_id = next_id
+
+
+def _check_keys_stay(topic: str, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    """Where every key is in its partition, what says so cannot change."""
+    if new.get("scaling", ScalingMode.NONE) != old.get("scaling", ScalingMode.NONE):
+        raise InvalidSetting(
+            f"setting 'scaling' of topic {topic!r} was chosen when it was created and stays",
+            setting="scaling",
+        )
+    if is_keyed(old) and new.get("partitioner") != old.get("partitioner"):
+        raise InvalidSetting(
+            f"topic {topic!r} has scaling=keyed: its setting 'partitioner' was chosen when it was created and stays",
+            setting="partitioner",
+        )
+
+
+def is_keyed(overrides: Mapping[str, str]) -> bool:
+    return overrides.get("scaling") == ScalingMode.KEYED

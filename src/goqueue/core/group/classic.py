@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from goqueue.core.group.commands import GroupState, JoinedMember, Protocol
+from goqueue.core.group.consumer_events import Partition
 from goqueue.core.group.events import GroupSaved, SavedMember
 from goqueue.core.group.outcome import Ticket
-from goqueue.core.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from goqueue.core.group.protocol_assignment import assigned_partitions
+from goqueue.core.group.subscription import CONSUMER_PROTOCOL_TYPE, owned_partitions, subscribed_topics
 from goqueue.model.errors import FencedInstance, GoQueueError, IllegalGeneration, UnknownMember, invariant
 
 
@@ -57,6 +59,7 @@ class ClassicGroup:
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
         self.since_ms = 0
+        self.withheld: tuple[Partition, ...] = ()  # of this generation: assigned by its leader and not given
         self.members: dict[str, Member] = {}  # in order of joining
         self.statics: dict[str, str] = {}  # instance id to member id
         self.expected: dict[str, None] = {}  # ids that were given out and have not joined yet
@@ -110,6 +113,19 @@ class ClassicGroup:
             if topics is None or topic in topics:
                 return True
         return False
+
+    def given(self) -> list[Partition]:
+        """What its members were told to read in this generation; nothing where it is not about partitions."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return []
+        return [each for member in self.members.values() for each in assigned_partitions(member.assignment)]
+
+    def owned_before(self) -> list[Partition]:
+        """What its members said that they had when they joined this generation."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return []
+        said = (member.metadata(self.protocol_name) for member in self.members.values())
+        return [each for metadata in said for each in owned_partitions(metadata)]
 
     def roster(self) -> tuple[JoinedMember, ...]:
         """For the leader, who assigns."""
@@ -213,6 +229,7 @@ class ClassicGroup:
             self.leader_id,
             now_ms,
             tuple(member.saved() for member in self.members.values()),
+            self.withheld,
         )
 
     def restore(self, saved: GroupSaved) -> None:
@@ -223,6 +240,7 @@ class ClassicGroup:
         self.protocol_name = saved.protocol_name
         self.leader_id = saved.leader_id
         self.since_ms = saved.since_ms
+        self.withheld = saved.withheld
         self.is_initial = False
         members = {one.member_id: self._restored(one) for one in saved.members}
         self.members, self.statics, self._supporters = members, {}, {}

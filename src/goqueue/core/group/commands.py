@@ -194,6 +194,9 @@ class FetchedOffset(Struct, frozen=True):
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
     error: GoQueueError | None = None
+    is_beginning: bool = (
+        False  # nothing is committed, and the partition is to be read from its first record on
+    )
 
 
 class FetchedOffsets(Struct, frozen=True):
@@ -217,6 +220,20 @@ class ForgetTopic(Struct, frozen=True):
     """The topic is deleted: what any group of the shard has committed for it goes. Answered with `Done`."""
 
     topic: str
+
+
+class ForgetPartitions(Struct, frozen=True):
+    """The topic has only so many partitions any more: what any group of the shard has committed for others goes. Answered
+    with `Done`."""
+
+    topic: str
+    partition_count: int
+
+
+class FollowGates(Struct, frozen=True):
+    """What the group is not given may have changed: it rebalances if so. Answered with `Done`."""
+
+    group_id: str
 
 
 class ConfigureGroup(Struct, frozen=True):
@@ -273,6 +290,8 @@ Command = (
     | DeleteOffsets
     | DeleteGroup
     | ForgetTopic
+    | ForgetPartitions
+    | FollowGates
     | ConfigureGroup
     | ConsumerHeartbeat
     | ShareHeartbeat

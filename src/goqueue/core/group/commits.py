@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 
 from goqueue.core.group.classic import unknown_member
 from goqueue.core.group.commands import (
+    NO_OFFSET,
     CommitInTransaction,
     CommitOffsets,
     DeleteOffsets,
+    FetchedOffset,
+    FetchedOffsets,
     FetchOffsets,
     PartitionResult,
     PartitionResults,
@@ -17,6 +20,7 @@ from goqueue.core.group.commands import (
 from goqueue.core.group.config import GroupConfig
 from goqueue.core.group.consumer import ConsumerGroup
 from goqueue.core.group.events import Event
+from goqueue.core.group.gates import Gates
 from goqueue.core.group.known import Known, checked_id, not_empty, refuse_if_unknown, refuse_share_group
 from goqueue.core.group.membership import Membership
 from goqueue.core.group.offsets import Offsets
@@ -41,12 +45,14 @@ class Commits:
         offsets: Offsets,
         known: Callable[[str], Known],
         membership: Membership,
+        gates: Gates,
     ) -> None:
         self._config = config
         self._topics = topics
         self._offsets = offsets
         self._known = known
         self._membership = membership
+        self._gates = gates
 
     def commit(self, command: CommitOffsets, turn: Turn) -> Reply:
         group = self._known(checked_id(command.group_id, may_be_empty=True))
@@ -94,7 +100,17 @@ class Commits:
         refuse_share_group(group)
         if group.consumer is not None and (command.member_id or command.member_epoch >= 0):
             group.consumer.check_commit(command.member_id or "", command.member_epoch, None)
-        return self._offsets.fetch(command)
+        fetched = self._offsets.fetch(command)
+        return FetchedOffsets(tuple(self._begun(command.group_id, one) for one in fetched.offsets))
+
+    def _begun(self, group_id: str, fetched: FetchedOffset) -> FetchedOffset:
+        """A group that knows nothing of a partition would begin at its end, if it says so; but not where the partition has
+        come by growth: the group would miss what was written before it was given it."""
+        if fetched.offset != NO_OFFSET or fetched.error is not None:
+            return fetched
+        if not self._gates.begins_at_start(group_id, (fetched.topic, fetched.partition)):
+            return fetched
+        return FetchedOffset(fetched.topic, fetched.partition, 0, is_beginning=True)
 
     def delete(self, command: DeleteOffsets, turn: Turn) -> Reply:
         group = self._known(checked_id(command.group_id))

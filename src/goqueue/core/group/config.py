@@ -24,6 +24,9 @@ class GroupConfig(Struct, frozen=True):
     share_heartbeat_ms: int = 3_000
     share_topic_count_max: int = 1_000  # per member
     consumer_rebalance_ms_max: int = 60_000  # to give up a partition before it is taken
+    gate_wait_ms: int = (
+        60_000  # for a group that commits nothing, before it gets a partition that came by growth
+    )
 
 
 def check_session_timeout(timeout_ms: int | None, config: GroupConfig) -> None:

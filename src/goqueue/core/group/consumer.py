@@ -12,6 +12,8 @@ partitions): they start anew with `resume`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec import Struct
 
@@ -43,6 +45,7 @@ from goqueue.core.group.consumer_events import (
 from goqueue.core.group.consumer_reconcile import reconcile
 from goqueue.core.group.consumer_roster import Roster
 from goqueue.core.group.consumer_subscriptions import digest, subscribed
+from goqueue.core.group.gates import Blocked, assign_open, nothing_blocked
 from goqueue.core.group.topics_view import Topics
 from goqueue.model.errors import (
     FencedInstance,
@@ -64,8 +67,11 @@ class _Seat(Struct, frozen=True):
 
 
 class ConsumerGroup:
-    def __init__(self, group_id: str, config: GroupConfig, topics: Topics) -> None:
+    def __init__(
+        self, group_id: str, config: GroupConfig, topics: Topics, blocked: Blocked = nothing_blocked
+    ) -> None:
         self._group_id = group_id
+        self._blocked = blocked
         self._config = config
         self._roster = Roster(group_id, topics)
         # Volatile: after a restart everybody gets the full time again.
@@ -96,9 +102,14 @@ class ConsumerGroup:
         gone = self._overdue(now_ms)
         if gone:
             return [*self._removals(gone), self._advanced_without(gone)]
+        return self.follow_topics()
+
+    def follow_topics(self) -> list[ConsumerEvent]:
+        """Whether there are other topics and partitions to be given now."""
         if self.is_empty:
             return []
-        topics_digest = digest(self._roster.subscriptions.topics())
+        topics = self._roster.subscriptions.topics()
+        topics_digest = digest(topics, self._closed(topics))
         if topics_digest == self._roster.group.topics_digest:
             return []
         return [
@@ -279,7 +290,8 @@ class ConsumerGroup:
             return group, targets
         self._refresh_ms = now_ms + self._config.consumer_heartbeat_ms
         topics = subscriptions.topics()
-        topics_digest = digest(topics)
+        closed = self._closed(topics)
+        topics_digest = digest(topics, closed)
         epoch = group.epoch + (is_changed or topics_digest != group.topics_digest)
         if epoch == group.assignment_epoch:
             return group, targets
@@ -290,8 +302,13 @@ class ConsumerGroup:
         assign = ASSIGNORS[subscriptions.assignor()]
         return (
             ConsumerGroupAdvanced(self._group_id, epoch, epoch, topics_digest),
-            assign(subscriptions.of_each(members.values()), topics, previous),
+            assign_open(assign, subscriptions.of_each(members.values()), topics, closed, previous),
         )
+
+    def _closed(self, topics: Mapping[str, int]) -> dict[str, frozenset[int]]:
+        """What the group is not given, of topics of which it is not given everything."""
+        found = ((topic, self._blocked(topic)) for topic in topics)
+        return {topic: indexes for topic, indexes in found if indexes}
 
     def _reconciled(
         self, current: MemberReconciled, target: Assignment, target_epoch: int, owned: Assignment | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -161,9 +161,12 @@ def _or(said: str | None, before: str | None) -> str | None:
     return before if said is None else said
 
 
-def digest(topics: dict[str, int]) -> str:
-    """Equal only for equal topics; much shorter than they are where a pattern matches thousands."""
-    return hashlib.sha256(msgspec.json.encode(list(topics.items()))).hexdigest()[:32]
+def digest(topics: dict[str, int], closed: Mapping[str, frozenset[int]]) -> str:
+    """Equal only for equal topics of which the same is not given; much shorter than they are where a pattern matches
+    thousands."""
+    said: list[object] = [*topics.items()]
+    said += [(topic, sorted(indexes)) for topic, indexes in closed.items()]
+    return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:32]
 
 
 def _take_one(counts: Counter[str], name: str) -> None:

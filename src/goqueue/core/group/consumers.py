@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from goqueue.core.group.config import GroupConfig
 from goqueue.core.group.consumer import ConsumerGroup
 from goqueue.core.group.consumer_events import (
@@ -22,9 +25,17 @@ _TOMBSTONES = (ConsumerGroupForgotten, MemberRemoved, TargetRemoved, CurrentRemo
 
 
 class Consumers:
-    def __init__(self, config: GroupConfig, topics: Topics, deadlines: GroupDeadlines) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        topics: Topics,
+        deadlines: GroupDeadlines,
+        blocked: Callable[[str, str], frozenset[int]],
+    ) -> None:
+        """`blocked` gives the partitions of a topic that a group is not given."""
         self._config = config
         self._topics = topics
+        self._blocked = blocked
         self._deadlines = deadlines
         self._groups: dict[str, ConsumerGroup] = {}
         self._empty_since_ms: dict[str, int] = {}  # of those without members; a restart starts it anew
@@ -54,7 +65,7 @@ class Consumers:
                     group=command.group_id,
                     member=command.member_id,
                 )
-            group = ConsumerGroup(command.group_id, self._config, self._topics)
+            group = self._new(command.group_id)
         events, reply = group.heartbeat(command, now_ms)
         self._groups[command.group_id] = group
         self._changed[command.group_id] = None
@@ -93,10 +104,13 @@ class Consumers:
         if group is None:
             if isinstance(event, _TOMBSTONES):
                 return  # compaction has kept what was said of a group that is gone
-            group = self._groups[group_id] = ConsumerGroup(group_id, self._config, self._topics)
+            group = self._groups[group_id] = self._new(group_id)
         group.apply(event)
         if isinstance(event, _TOMBSTONES) and group.is_empty and _is_nothing(group):
             del self._groups[group_id]
+
+    def _new(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._config, self._topics, partial(self._blocked, group_id))
 
     def resume(self, now_ms: int) -> None:
         for group_id, group in self._groups.items():

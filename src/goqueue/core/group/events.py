@@ -11,7 +11,12 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from goqueue.core.group.consumer_events import ConsumerEvent, decode_consumer_event, encode_consumer_event
+from goqueue.core.group.consumer_events import (
+    ConsumerEvent,
+    Partition,
+    decode_consumer_event,
+    encode_consumer_event,
+)
 from goqueue.core.group.overrides import GroupConfigured
 from goqueue.core.group.share_events import (
     SHARE_KEYS,
@@ -39,7 +44,7 @@ class SavedMember(Struct, frozen=True):
     assignment: bytes
 
 
-class GroupSaved(Struct, frozen=True):
+class GroupSaved(Struct, frozen=True, omit_defaults=True):
     """A generation of a classic group is complete: its members have their assignments, or there are none left."""
 
     group_id: str
@@ -49,6 +54,7 @@ class GroupSaved(Struct, frozen=True):
     leader_id: str | None
     since_ms: int
     members: tuple[SavedMember, ...]
+    withheld: tuple[Partition, ...] = ()  # what their leader assigned and they were not given: see `gates`
 
 
 class GroupForgotten(Struct, frozen=True):

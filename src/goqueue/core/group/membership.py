@@ -17,15 +17,18 @@ from goqueue.core.group.commands import (
     SyncGroup,
 )
 from goqueue.core.group.deadlines import GroupDeadlines
+from goqueue.core.group.gates import Gates
 from goqueue.core.group.outcome import Ticket
+from goqueue.core.group.protocol_assignment import without_partitions
 from goqueue.core.group.rebalance import Rebalance, Turn, rebalancing, session_key
 from goqueue.model.errors import GoQueueError, InconsistentGroupProtocol
 
 
 class Membership:
-    def __init__(self, deadlines: GroupDeadlines, rebalance: Rebalance) -> None:
+    def __init__(self, deadlines: GroupDeadlines, rebalance: Rebalance, gates: Gates) -> None:
         self._deadlines = deadlines
         self._rebalance = rebalance
+        self._gates = gates
 
     def sync(self, group: ClassicGroup, command: SyncGroup, ticket: Ticket, turn: Turn) -> None:
         member = group.check_member(command.member_id, command.instance_id)
@@ -42,14 +45,30 @@ class Membership:
             self._assign(group, dict(command.assignments), turn)
 
     def _assign(self, group: ClassicGroup, assignments: dict[str, bytes], turn: Turn) -> None:
-        """The group is stable once this is written."""
+        """The group is stable once this is written. What is behind a gate is left out, whoever assigned it."""
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
+        withheld = set(self._gates.withheld(group.group_id, group.given()))
+        group.withheld = tuple(sorted(withheld))
+        for member in group.members.values() if withheld else ():
+            member.assignment = without_partitions(member.assignment, withheld)
         turn.outcome.events.append(group.snapshot(turn.now_ms))
         for member in group.members.values():
             if member.is_syncing:
                 self._rebalance.answer(group, member, _synced(group, member), turn)
                 self._rebalance.touch(group, member, turn.now_ms)
+
+    def follow_gates(self, group: ClassicGroup, turn: Turn) -> None:
+        """Rebalance where a gate has opened for the group, or has come before what it has."""
+        if self.is_astray(group):
+            self._rebalance.prepare(group, turn)
+
+    def is_astray(self, group: ClassicGroup) -> bool:
+        if group.state is not GroupState.STABLE or not group.members:
+            return False  # who assigns next will know
+        is_given_too_much = bool(self._gates.withheld(group.group_id, group.given()))
+        still_withheld = self._gates.withheld(group.group_id, group.withheld)
+        return is_given_too_much or len(still_withheld) < len(group.withheld)
 
     def heartbeat(self, group: ClassicGroup, command: Heartbeat, ticket: Ticket, turn: Turn) -> None:
         member = group.check_member(command.member_id, command.instance_id)

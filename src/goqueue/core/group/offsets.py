@@ -7,7 +7,7 @@ completed transaction is kept for a while: what it sent before and arrives after
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from goqueue.core.group.commands import (
@@ -49,12 +49,21 @@ PRODUCER_KEPT_MS = 7 * DAY_MS  # as long as a partition remembers an idle produc
 PENDING_RECHECK_MS = 10 * 60_000  # an offset that should expire and may be replaced by a transaction
 
 Place = tuple[str, int]  # topic and partition
+IsPast = Callable[
+    [Place, int], bool
+]  # whether a leader epoch is of a partition that had the number before and is no more
+
+
+def never_past(place: Place, leader_epoch: int) -> bool:
+    """Where partitions never go."""
+    return False
 
 
 class Offsets:
-    def __init__(self, config: GroupConfig, topics: Topics) -> None:
+    def __init__(self, config: GroupConfig, topics: Topics, is_past: IsPast = never_past) -> None:
         self._config = config
         self._topics = topics
+        self._is_past = is_past
         self._committed: dict[str, dict[Place, OffsetCommitted]] = {}
         self._pending: dict[int, dict[tuple[str, Place], OffsetPended]] = {}  # by producer
         self._pending_producers: dict[
@@ -80,6 +89,25 @@ class Offsets:
 
     def has_topic(self, topic: str) -> bool:
         return any(place[0] == topic for group_id in self.groups() for place in self._places(group_id))
+
+    def committed(self, group_id: str, place: Place) -> int | None:
+        """None: nothing is."""
+        found = self._found(group_id, place)
+        return None if found is None else found.offset
+
+    def _found(self, group_id: str, place: Place) -> OffsetCommitted | None:
+        found = self._committed.get(group_id, {}).get(place)
+        return None if found is None or self._is_past(place, found.leader_epoch) else found
+
+    def groups_in(self, topic: str) -> list[str]:
+        """That have committed anything in it, sorted."""
+        return sorted(
+            group for group, places in self._committed.items() if any(p[0] == topic for p in places)
+        )
+
+    def has_any(self, group_id: str, topic: str) -> bool:
+        """Whether the group has committed anything in the topic."""
+        return any(place[0] == topic for place in self._committed.get(group_id, ()))
 
     def events(self) -> Iterator[OffsetEvent]:
         """Applied to nothing, in any order, they give this state."""
@@ -224,7 +252,7 @@ class Offsets:
                 partition=partition,
             )
             return FetchedOffset(topic, partition, NO_OFFSET, error=error)
-        committed = self._committed.get(group_id, {}).get(place)
+        committed = self._found(group_id, place)
         if committed is None:
             return FetchedOffset(topic, partition, NO_OFFSET)
         return FetchedOffset(topic, partition, committed.offset, committed.leader_epoch, committed.metadata)
@@ -253,12 +281,13 @@ class Offsets:
     def delete_group(self, group_id: str) -> list[OffsetEvent]:
         return [event for place in self._places(group_id) for event in self.delete(group_id, place)]
 
-    def delete_topic(self, topic: str) -> list[OffsetEvent]:
+    def delete_topic(self, topic: str, *, first: int = 0) -> list[OffsetEvent]:
+        """Of all its partitions from the first on."""
         return [
             event
             for group_id in self.groups()
             for place in self._places(group_id)
-            if place[0] == topic
+            if place[0] == topic and place[1] >= first
             for event in self.delete(group_id, place)
         ]
 

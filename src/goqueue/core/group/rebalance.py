@@ -138,6 +138,7 @@ class Rebalance:
 
     def _become_empty(self, group: ClassicGroup, turn: Turn) -> None:
         group.protocol_name = None
+        group.withheld = ()
         turn.outcome.events.append(group.snapshot(turn.now_ms))
 
     # The second phase.

@@ -7,6 +7,7 @@ What they want to be durable they return as events, together with the answers th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, assert_never
 
 from goqueue.core.group.classic import ClassicGroup, unknown_member
@@ -20,6 +21,8 @@ from goqueue.core.group.commands import (
     DeleteOffsets,
     Done,
     FetchOffsets,
+    FollowGates,
+    ForgetPartitions,
     ForgetTopic,
     Heartbeat,
     JoinGroup,
@@ -43,6 +46,7 @@ from goqueue.core.group.events import (
     TransactionCompleted,
     TransactionForgotten,
 )
+from goqueue.core.group.gates import GateNotes, Gates, ScalingOf, is_past, no_scaling
 from goqueue.core.group.joining import Joining
 from goqueue.core.group.known import Known, checked_id, not_empty, refuse_if_unknown, refuse_share_group
 from goqueue.core.group.membership import Membership
@@ -72,6 +76,7 @@ PromptCommand = (  # those that are never parked
     | DeleteOffsets
     | DeleteGroup
     | ForgetTopic
+    | ForgetPartitions
     | ConfigureGroup
     | ConsumerHeartbeat
     | ShareHeartbeat
@@ -79,19 +84,26 @@ PromptCommand = (  # those that are never parked
 
 
 class GroupShard:
-    def __init__(self, config: GroupConfig, topics: Topics) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        topics: Topics,
+        scaling_of: ScalingOf = no_scaling,
+        notes: GateNotes | None = None,
+    ) -> None:
         self._config = config
         self._topics = topics
         self.deadlines = GroupDeadlines()
+        self.offsets = Offsets(config, topics, partial(is_past, scaling_of))
+        self.gates = Gates(scaling_of, self.offsets.committed, notes or GateNotes())
         self._rebalance = Rebalance(config, self.deadlines)
         self._joining = Joining(config, self.deadlines, self._rebalance)
-        self._membership = Membership(self.deadlines, self._rebalance)
+        self._membership = Membership(self.deadlines, self._rebalance, self.gates)
         self.classic: dict[str, ClassicGroup] = {}
-        self.consumers = Consumers(config, topics, self.deadlines)
+        self.consumers = Consumers(config, topics, self.deadlines, self.gates.blocked)
         self.overrides = Overrides(config)
         self.shares = ShareGroups(config, topics, self.overrides, self.deadlines)
-        self.offsets = Offsets(config, topics)
-        self._commits = Commits(config, topics, self.offsets, self._known, self._membership)
+        self._commits = Commits(config, topics, self.offsets, self._known, self._membership, self.gates)
         self._now_ms = 0  # of the last turn
 
     # What is asked.
@@ -109,6 +121,9 @@ class GroupShard:
                 self._membership.heartbeat(self._with_member(command), command, ticket, turn)
             case LeaveGroup():
                 self._leave(command, ticket, turn)
+            case FollowGates():
+                self._follow_gates(command.group_id, turn)
+                turn.outcome.replies.append((ticket, Done()))
             case _:
                 turn.outcome.replies.append((ticket, self._reply(command, turn)))
         self._schedule(turn)
@@ -159,6 +174,10 @@ class GroupShard:
             case ForgetTopic():
                 turn.outcome.events += self.offsets.delete_topic(command.topic)
                 return Done()
+            case ForgetPartitions():
+                first = command.partition_count
+                turn.outcome.events += self.offsets.delete_topic(command.topic, first=first)
+                return Done()
             case ConfigureGroup():
                 return self._configure(command, turn)
             case ConsumerHeartbeat():
@@ -193,6 +212,20 @@ class GroupShard:
             raise unknown_member(command.group_id, command.members[0].member_id if command.members else "")
         self._membership.leave(group, command, ticket, turn)
         self._drop_if_void(group)
+
+    def _follow_gates(self, group_id: str, turn: Turn) -> None:
+        classic, consumer = self.classic.get(group_id), self.consumers.get(group_id)
+        if classic is not None:
+            self._membership.follow_gates(classic, turn)
+        if consumer is not None:
+            turn.outcome.events += consumer.follow_topics()
+
+    def is_astray(self, group_id: str) -> bool:
+        """Whether the group has what it should not be given, or not what it should: then it is to follow its gates."""
+        classic, consumer = self.classic.get(group_id), self.consumers.get(group_id)
+        return (classic is not None and self._membership.is_astray(classic)) or (
+            consumer is not None and bool(consumer.follow_topics())
+        )
 
     def _with_member(self, command: SyncGroup | Heartbeat) -> ClassicGroup:
         group = self.classic.get(checked_id(command.group_id))

@@ -14,6 +14,7 @@ from goqueue.core.raft.config import RaftConfig
 from goqueue.core.raft.log import RaftLog
 from goqueue.core.raft.messages import Append, Appended, Entry, Message, SendSnapshot, TimeoutNow
 from goqueue.core.raft.progress import Pace, Progress
+from goqueue.core.raft.states import Standing
 from goqueue.core.raft.voters import reached
 
 
@@ -124,8 +125,12 @@ class Leadership:
             return []
         return [TimeoutNow(self._config.name, self.transferee, self._term)]
 
-    def heard_from(self, now_ms: int) -> dict[str, int]:
-        return {name: now_ms - peer.heard_ms for name, peer in self._peers.items()}
+    def standings(self, now_ms: int) -> dict[str, Standing]:
+        last_index = self._log.last_index
+        return {
+            name: Standing(now_ms - peer.heard_ms, last_index - peer.match_index, peer.is_recovering)
+            for name, peer in self._peers.items()
+        }
 
     def _reached(self, value: Callable[[Progress], int], own: int) -> int:
         return reached([self._value(name, value, own) for name in self._voters], self._voters)

@@ -169,3 +169,10 @@ def _is_sound_append(message: Append) -> bool:
             return False
         index, term = entry.index, entry.term
     return True
+
+
+def is_hypothetical(message: Message) -> bool:
+    """A pre-vote speaks of a term that has not begun."""
+    if isinstance(message, AskVote):
+        return message.is_pre
+    return isinstance(message, AnswerVote) and message.is_pre and message.is_granted

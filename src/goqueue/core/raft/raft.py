@@ -9,6 +9,8 @@ that do not vote while they hear a leader, hand-over, one voter added or removed
 lost their log. The last rests on two things. A leader takes back what such a voter had said, and lets it count again only
 with everything that was committed (`leadership.py`). And the voter waits for a whole election timeout after its start, so
 that no candidate can still use a vote that it has forgotten; messages of its earlier life must not arrive after that.
+One that has nothing at all may be new, or only its disk: it votes for nobody who has something, and when a leader shows it
+that there was something before, it takes itself for one that has lost its log.
 
 A node that nobody counts (an observer, or a voter that does not know yet that it is one) answers when it is asked for its
 vote: only whoever has it among its voters asks, and that may be the only way to the entry that made it one.
@@ -36,10 +38,11 @@ from goqueue.core.raft.messages import (
     Snapshot,
     TimeoutNow,
     encode_voters,
+    is_hypothetical,
     is_sound,
 )
 from goqueue.core.raft.refusals import InvalidVoters, NotLeading, Overloaded
-from goqueue.core.raft.states import HardState, Ready, Restored, Role
+from goqueue.core.raft.states import HardState, Ready, Restored, Role, Standing
 from goqueue.core.raft.voters import VoterHistory, check_change
 from goqueue.model.errors import invariant
 
@@ -109,6 +112,11 @@ class Raft:
         return self._voters.newest
 
     @property
+    def are_voters_written(self) -> bool:
+        """The log, or the snapshot before it, says who they are; else they are as configured."""
+        return self._voters.newest_index > 0
+
+    @property
     def commit_index(self) -> int:
         return self._log.commit_index
 
@@ -126,12 +134,17 @@ class Raft:
         return self._leadership is not None and self._leadership.is_active
 
     @property
+    def first_index(self) -> int | None:
+        """Of the entries that it has made since it leads; None if it does not."""
+        return None if self._leadership is None else self._leadership.first_index
+
+    @property
     def is_recovering(self) -> bool:
         return self._is_recovering
 
-    def heard_from(self, now_ms: int) -> dict[str, int]:
-        """For a leader: milliseconds since the last answer of each peer, or since it became one."""
-        return self._leadership.heard_from(now_ms) if self._leadership else {}
+    def standings(self, now_ms: int) -> dict[str, Standing]:
+        """For a leader: its peers, observers too."""
+        return self._leadership.standings(now_ms) if self._leadership else {}
 
     def followed_ms(self, now_ms: int) -> int | None:
         """For a leader: the newest moment at which a majority is known to have followed it. Whoever asked before that
@@ -159,7 +172,7 @@ class Raft:
         if message.term < self._term:
             self._correct(message)
             return
-        if message.term > self._term and not _is_hypothetical(message):
+        if message.term > self._term and not is_hypothetical(message):
             self._follow(message.term, None)
         match message:
             case AskVote():
@@ -198,7 +211,8 @@ class Raft:
         return self._append_own(EntryKind.COMMAND, payload)
 
     def change_voters(self, voters: Sequence[str], now_ms: int) -> int:
-        """They count from now on, for their own commit, too."""
+        """They count from now on, for their own commit, too. Those that are configured may be written down as they are: from then on it
+        does not matter what is configured."""
         self._now_ms = now_ms
         self._check_may_propose()
         if not self.is_active:
@@ -207,7 +221,8 @@ class Raft:
             raise InvalidVoters(
                 f"the change to {list(self.voters)} is not committed yet; try again in a moment"
             )
-        check_change(self.voters, voters)
+        if self.are_voters_written or tuple(voters) != self.voters:
+            check_change(self.voters, voters)
         return self._append_own(EntryKind.VOTERS, encode_voters(voters))
 
     def campaign(self, now_ms: int) -> None:
@@ -302,6 +317,11 @@ class Raft:
         return self.voters == (self.name,)
 
     @property
+    def _is_blank(self) -> bool:
+        """It has nothing. Also who does not vote as far as it knows: it may have become a voter before it lost its disk."""
+        return self._log.last_index == 0 and not self._is_quorum_of_one
+
+    @property
     def _can_stand(self) -> bool:
         """Also who is being removed, until that is committed: it may be the only one with the entry that says so."""
         is_voter = self.name in self.voters
@@ -363,6 +383,8 @@ class Raft:
 
     def _would_vote_for(self, message: AskVote) -> bool:
         if self._is_recovering or not is_up_to_date(self._log, message):
+            return False
+        if self._is_blank and message.last_index > 0:
             return False
         if message.is_pre:
             return message.term > self._term
@@ -440,6 +462,9 @@ class Raft:
             return  # two leaders in one term: one of them is none
         self._follow(message.term, message.source)
         self._leader_heard_ms = self._now_ms
+        self._is_recovering |= self._is_blank and (
+            isinstance(message, SendSnapshot) or message.prev_index > 0
+        )
         if isinstance(message, SendSnapshot):
             taken: Taken | None = Taken(True, take_snapshot(self._log, self._voters, message.snapshot))
         else:
@@ -464,10 +489,3 @@ class Raft:
                 is_recovering=self._is_recovering,
             )
         )
-
-
-def _is_hypothetical(message: Message) -> bool:
-    """A pre-vote speaks of a term that has not begun."""
-    if isinstance(message, AskVote):
-        return message.is_pre
-    return isinstance(message, AnswerVote) and message.is_pre and message.is_granted

@@ -35,6 +35,14 @@ class Restored(Struct, frozen=True):
     voters: tuple[str, ...]  # the configured ones, used while neither snapshot nor log says otherwise
 
 
+class Standing(Struct, frozen=True):
+    """A peer as its leader knows it."""
+
+    silent_ms: int  # since its last answer, or since it became a peer
+    lacking_count: int  # entries that it is not known to have
+    is_recovering: bool
+
+
 class Ready(Struct):
     """What the caller has to do. To persist, in this order: `snapshot` (nothing of the log before it stays, neither
     before nor after its index), `entries` (from the first one's index on they replace whatever the log has there), `state`.

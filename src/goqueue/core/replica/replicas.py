@@ -1,7 +1,8 @@
 """What the leader of a partition knows of its followers: how far each has come in every log of the partition, what is
 committed, and whether the in-sync set should change.
 
-A follower's offset means that everything before it is on its disk. The high watermark of a log is the smallest offset in
+A follower's offset means that everything before it is on its disk, and the leader counts what is on its own: a leader that
+loses its power and leads again must not lack what somebody was shown. The high watermark of a log is the smallest of these in
 the in-sync set, with those counted in whose joining has been proposed, for the controller may have let them in already. It
 moves only while enough are in sync: then whoever leaves the set with everything that is committed may lead one day
 (KIP-966). The set itself changes only when the controller says so.
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from goqueue.core.cluster.partitions import PartitionState
+from goqueue.core.cluster.partitions import PartitionState, ordered
 
 UNKNOWN = -1
 
@@ -22,6 +23,7 @@ class _Log:
     """One log of the partition. `epoch_start` is where this leader began to write."""
 
     end: int
+    durable_end: int
     epoch_start: int
     high_watermark: int
 
@@ -54,9 +56,10 @@ class Replicas:
     def update(self, state: PartitionState, *, min_in_sync: int) -> None:
         """The controller has changed the partition, but not who leads it."""
         left = [number for number in self.state.in_sync if number not in state.in_sync]
+        if state.epoch != self.state.epoch:  # told the same again, it says nothing about what was proposed
+            self._pending = self._asked_ms = None
         self.state = state
         self._min_in_sync = min_in_sync
-        self._pending = self._asked_ms = None
         others = [number for number in state.replicas if number != self._me]
         for number in left:
             if number in self._followers:
@@ -73,11 +76,15 @@ class Replicas:
     def is_complete(self) -> bool:
         return bool(self._logs) and all(name in self._logs for name in self._expected)
 
-    def add_log(self, name: str, *, end: int, high_watermark: int) -> None:
-        self._logs[name] = _Log(end, end, high_watermark)
+    def add_log(self, name: str, *, end: int, durable_end: int, high_watermark: int) -> None:
+        self._logs[name] = _Log(end, durable_end, end, high_watermark)
 
     def appended(self, name: str, end: int) -> None:
         self._logs[name].end = end
+
+    def synced(self, name: str, durable_end: int) -> None:
+        """The leader has everything before it on its own disk."""
+        self._logs[name].durable_end = durable_end
 
     def fetched(self, follower: int, name: str, offset: int, now_ms: int) -> None:
         """It asks for what comes at `offset`, so it has everything before."""
@@ -93,6 +100,16 @@ class Replicas:
         one.ends_seen[name] = log.end
         one.fetched_ms[name] = now_ms
 
+    def began_anew(self, follower: int, now_ms: int) -> None:
+        """It has no connection from before. What it said it may have said in another life, of a disk that is gone."""
+        one = self._followers.get(follower)
+        if one is None:
+            return
+        for name, log in self._logs.items():
+            if one.offsets.get(name, UNKNOWN) >= log.end:
+                one.caught_up_ms[name] = now_ms  # if it was in sync it has its time to say so again
+        one.offsets, one.ends_seen = {}, {}
+
     # ---------------------------------------------------------------- what follows
 
     @property
@@ -101,9 +118,20 @@ class Replicas:
         return min(self._min_in_sync, len(self.state.replicas))
 
     @property
+    def is_replicated(self) -> bool:
+        return len(self.state.replicas) > 1
+
+    @property
     def has_enough(self) -> bool:
         """While somebody is eligible nothing more is committed: whoever left the set must go on having all that is."""
         return len(self.state.in_sync) >= self.min_in_sync and not self.state.eligible
+
+    def is_stuck(self, heard_ms: Mapping[int, int], oldest_ms: int) -> bool:
+        """As long as the set stays as it is nothing is committed: it is too small, or one of it has not been heard of."""
+        others = [number for number in self.state.in_sync if number != self._me]
+        return not self.has_enough or any(
+            max(heard_ms.get(number, UNKNOWN), self._began_ms) < oldest_ms for number in others
+        )
 
     def high_watermark(self, name: str) -> int:
         """Of one log; never goes back."""
@@ -114,7 +142,9 @@ class Replicas:
                 for number in self._maximal()
                 if number != self._me
             ]
-            log.high_watermark = max(log.high_watermark, min([log.end, *offsets]))
+            # A log that is nowhere else is shown before it is on disk, as by a node that is alone.
+            own = log.durable_end if self.is_replicated else log.end
+            log.high_watermark = max(log.high_watermark, min([own, *offsets]))
         return log.high_watermark
 
     def proposal(
@@ -137,10 +167,12 @@ class Replicas:
         wanted = tuple(number for number in self.state.replicas if self._belongs(number, heard_ms, oldest_ms))
         if resigns and len(wanted) > 1:
             wanted = tuple(number for number in wanted if number != self._me)
-        if set(wanted) == set(self.state.in_sync):
-            self._pending = self._asked_ms = None
+        if set(wanted) == set(self.state.in_sync) and self._pending is None:
+            self._asked_ms = None
             return None
-        self._pending, self._asked_ms = wanted, now_ms
+        # Of what was proposed before there has been no answer, or it would not be pending: whoever was to join may have.
+        self._pending = ordered(self.state.replicas, {*wanted, *(self._pending or ())})
+        self._asked_ms = now_ms
         return wanted
 
     def refused(self) -> None:

@@ -16,12 +16,16 @@ from goqueue.core.cluster.commands import (
     ElectLeaders,
     FenceNode,
     NameCluster,
+    RaiseLevel,
     RegisterNode,
+    RelieveNodes,
     UnfenceNode,
 )
+from goqueue.core.cluster.events import NodeRemoved
+from goqueue.core.cluster.levels import LEVEL_OLDEST, VOTERS_LEVEL
 from goqueue.core.cluster.liveness import Liveness, Status
 from goqueue.core.cluster.nodes import NodeEntry, NodeState
-from goqueue.model.cluster_errors import NotController
+from goqueue.model.cluster_errors import NameTaken, NotController
 from goqueue.model.errors import GoQueueError
 from goqueue.node.cluster.ports import Beat, BeatAnswer, Copying, Done, Join
 from goqueue.node.cluster.quorum import Quorum
@@ -47,6 +51,10 @@ class Controller:
         self._woken = asyncio.Event()
         self._balance_ms = 0
         self._copying: dict[str, list[Copying]] = {}  # by the node that leads them
+        self._full: set[str] = set()  # nodes whose disks take no writes
+        self._levels: dict[
+            str, tuple[str, int]
+        ] = {}  # of features, that each node understands in an incarnation
         quorum.when_changed(self._woken.set)
         metadata.when_applied(self._note)
 
@@ -54,20 +62,32 @@ class Controller:
 
     async def join(self, join: Join) -> Done:
         self._require_active()
+        self._refuse_namesake(join)
         command = RegisterNode(
             name=join.name,
             incarnation=join.incarnation,
             endpoints=join.endpoints,
             rack=join.rack,
             version=join.version,
+            level=join.level,
             is_clean=join.is_clean,
             lost=join.lost,
         )
         done = await self._metadata.decide(command)
         self._liveness.heard(join.name, join.incarnation, monotonic_ms())
+        self._note_level(join.name, join.incarnation, join.level)
         self._set_observers()
         logger.info("node joined name=%s incarnation=%s clean=%s", join.name, join.incarnation, join.is_clean)
         return done
+
+    def _refuse_namesake(self, join: Join) -> None:
+        """Whoever has started again is where it was, or has not been heard of for a while."""
+        node = self._metadata.catalog.node(join.name)
+        if node is None or node.incarnation == join.incarnation or node.state is NodeState.FENCED:
+            return
+        there, here = node.endpoints.cluster, join.endpoints.cluster
+        if there != here and self.status(join.name) in (Status.ALIVE, Status.LEAVING):
+            raise NameTaken(join.name, there, here)
 
     async def beat(self, beat: Beat) -> BeatAnswer:
         self._require_active()
@@ -76,6 +96,8 @@ class Controller:
             return self._answer(is_known=False, is_fenced=True)
         self._liveness.heard(beat.name, beat.incarnation, monotonic_ms(), is_leaving=beat.is_leaving)
         self._copying[beat.name] = beat.copying
+        self._note_full(beat.name, is_full=beat.is_full)
+        self._note_level(beat.name, beat.incarnation, beat.level)
         if beat.is_gone:
             await self._metadata.decide(FenceNode(beat.name, beat.incarnation))
             return self._answer(is_known=True, is_fenced=True, may_stop=True)
@@ -87,10 +109,25 @@ class Controller:
             node = self._metadata.catalog.node(beat.name) or node
         return self._answer(is_known=True, is_fenced=node.state is NodeState.FENCED)
 
+    def _note_full(self, name: str, *, is_full: bool) -> None:
+        if is_full != (name in self._full):
+            logger.warning("the disk of a node %s writes name=%s", "takes no" if is_full else "takes", name)
+            self._full ^= {name}
+            self._woken.set()
+
+    def _note_level(self, name: str, incarnation: str, level: int) -> None:
+        if self._levels.get(name) != (incarnation, level):
+            self._levels[name] = (incarnation, level)
+            self._woken.set()
+
+    def level_of(self, name: str) -> int | None:
+        """The feature level that a node understands, where this node hears the heartbeats."""
+        return self._levels[name][1] if self._quorum.is_active and name in self._levels else None
+
     async def _let_leave(self, node: NodeEntry) -> BeatAnswer:
         if node.state is NodeState.ALIVE:
             await self._metadata.decide(DrainNode(node.name))
-        may_stop = not self._metadata.catalog.led_by(node.number)
+        may_stop = not self._metadata.catalog.partitions.leader_count(node.number)
         return self._answer(is_known=True, is_fenced=False, may_stop=may_stop)
 
     def _answer(self, *, is_known: bool, is_fenced: bool, may_stop: bool = False) -> BeatAnswer:
@@ -113,11 +150,14 @@ class Controller:
         self._require_active()
         return [one for name in sorted(self._copying) for one in self._copying[name]]
 
-    def forget(self, name: str) -> None:
+    def _forget(self, name: str) -> None:
         """It has been removed."""
         self._copying.pop(name, None)
+        self._full.discard(name)
+        self._levels.pop(name, None)
         self._liveness.forget(name)
         self._set_observers()
+        self._woken.set()
 
     def _require_active(self) -> None:
         if not self._quorum.is_active:
@@ -128,6 +168,9 @@ class Controller:
 
     def _note(self, events: Sequence[Event]) -> None:
         """While partitions are moved by a plan, anything may be what the next step waits for."""
+        for event in events:
+            if isinstance(event, NodeRemoved):
+                self._forget(event.name)
         if self._metadata.catalog.plans.active() is not None:
             self._woken.set()
 
@@ -155,7 +198,7 @@ class Controller:
         if self._quorum.last_leader is not None:  # it fell silent, or else it would still lead
             self._liveness.heard_before(*self._quorum.last_leader)
         self._balance_ms = now_ms
-        self._copying = {}
+        self._copying, self._full, self._levels = {}, set(), {}
         self._set_observers()
         logger.info("this node is the controller term=%d", self._quorum.raft.term)
 
@@ -166,36 +209,62 @@ class Controller:
             next_ms = self._liveness.next_ms() if self._quorum.is_active else None
             wait_ms = self._config.heartbeat_ms if next_ms is None else next_ms - monotonic_ms()
             timeout_s = max(1, min(wait_ms, self._config.heartbeat_ms)) / 1_000
+        rested_ms = monotonic_ms()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._woken.wait()
         except TimeoutError:
             pass
+        if timeout_s is not None:
+            now_ms = monotonic_ms()
+            stall_ms = now_ms - rested_ms - int(timeout_s * 1_000)
+            if stall_ms >= self._config.heartbeat_ms:
+                logger.warning("the controller stood still stall_ms=%d", stall_ms)
+                self._liveness.excuse(stall_ms, now_ms)
 
     async def _work(self) -> None:
         catalog, now_ms = self._metadata.catalog, monotonic_ms()
         if catalog.cluster_id is None:
             await self._metadata.decide(NameCluster(self._ids.fresh()))
+        await self._agree_on_features()
         for name, incarnation in self._liveness.dead(now_ms):
             node = catalog.node(name)
             if node is not None and node.incarnation == incarnation and node.state is not NodeState.FENCED:
                 logger.warning("node is fenced: it was not heard of name=%s", name)
                 await self._decide(FenceNode(name, incarnation))
+        full = [node.number for node in catalog.nodes() if node.name in self._full]
+        if full:
+            await self._decide(RelieveNodes(full))
         plan = catalog.plans.active()
         if plan is not None:
             await self._decide(AdvancePlan(plan.id))
         if now_ms - self._balance_ms >= self._config.balance_ms:
             self._balance_ms = now_ms
-            states = {node.number: node.state for node in catalog.nodes()}
+            states = {node.number: self._leading_state(node) for node in catalog.nodes()}
             wanted = to_elect(catalog.astray(), states, count_max=_ELECTION_COUNT_MAX)
             if wanted:
                 logger.info("partitions go back to their preferred leaders count=%d", len(wanted))
                 await self._decide(ElectLeaders(wanted, "preferred"))
 
+    async def _agree_on_features(self) -> None:
+        """Raise the level as far as all nodes understand it. With that the log may say who votes, whatever is configured later."""
+        catalog, raft = self._metadata.catalog, self._quorum.raft
+        heard = [self._levels.get(node.name, ("", LEVEL_OLDEST)) for node in catalog.nodes()]
+        level = min((level for _, level in heard), default=LEVEL_OLDEST)
+        if level > catalog.level:
+            logger.info("the feature level is raised level=%d", level)
+            await self._decide(RaiseLevel(level, {name: at for name, (at, _) in self._levels.items()}))
+        if catalog.level >= VOTERS_LEVEL and not raft.are_voters_written and not self._quorum.is_alone:
+            await self._quorum.change_voters(raft.voters)
+
+    def _leading_state(self, node: NodeEntry) -> NodeState:
+        """One whose disk is full gives its leaderships away: it gets none back as long as that is so."""
+        is_full = node.state is NodeState.ALIVE and node.name in self._full
+        return NodeState.DRAINING if is_full else node.state
+
     async def _decide(self, command: Command) -> None:
         await self._metadata.decide(command)
 
     def _set_observers(self) -> None:
-        voters = self._quorum.raft.voters
-        names = [node.name for node in self._metadata.catalog.nodes() if node.name not in voters]
-        self._quorum.set_observers(names)
+        """All nodes: who votes now may not do so for ever, and must hear of that."""
+        self._quorum.set_observers([node.name for node in self._metadata.catalog.nodes()])

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from goqueue.core.catalog import Command
+from goqueue.core.cluster.commands import Order
 from goqueue.core.raft.messages import AnswerVote, AskVote, Message, TimeoutNow
-from goqueue.node.cluster.ports import Beat, BeatAnswer, Copying, Done, Join
+from goqueue.node.cluster.ports import Beat, BeatAnswer, ClusterState, Copying, Done, Join
 
 SIGNATURE_HEADER = "goqueue-peer"
 ANSWER_HEADER = "goqueue-peer-answer"
@@ -45,12 +45,13 @@ class ErrorBody(Struct, frozen=True):
 
 ENCODER = msgspec.json.Encoder()
 MESSAGES: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
-COMMANDS: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+COMMANDS: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
 JOINS = msgspec.json.Decoder(Join)
 BEATS = msgspec.json.Decoder(Beat)
 LEAVES = msgspec.json.Decoder(Leave)
 DONES = msgspec.json.Decoder(Done)
 BEAT_ANSWERS = msgspec.json.Decoder(BeatAnswer)
+STATES = msgspec.json.Decoder(ClusterState)
 COPYINGS = msgspec.json.Decoder(list[Copying])
 ERRORS = msgspec.json.Decoder(ErrorBody)
 

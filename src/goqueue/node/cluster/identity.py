@@ -1,6 +1,7 @@
 """Who this data folder belongs to: `node.json`, written when the node has joined its cluster.
 
-It also says whether the last process came to a clean end. That mark is taken away before anything is written, so whoever
+It also says where nodes are that nobody has configured: some may vote by now, and without them the log cannot be read to find out.
+And it says whether the last process came to a clean end. That mark is taken away before anything is written, so whoever
 finds it knows that nothing was lost."""
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ class Identity(Struct, frozen=True):
     name: str
     cluster_id: str | None = None
     is_clean: bool = False
+    addresses: dict[
+        str, str
+    ] = {}  # of nodes that are not among the configured peers: where each was last, as `host:port`
 
 
 class IdentityFile:
@@ -54,6 +58,11 @@ class IdentityFile:
         if named.cluster_id != identity.cluster_id:
             self._save(named)
         return named
+
+    def note_addresses(self, identity: Identity, addresses: dict[str, str]) -> Identity:
+        noted = structs.replace(identity, addresses=addresses, is_clean=False)
+        self._save(noted)
+        return noted
 
     def end(self, identity: Identity) -> None:
         """The last act of a clean stop."""

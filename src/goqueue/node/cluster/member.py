@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Sequence
 
 from goqueue import __version__
-from goqueue.core.catalog import AlterPartitions, PartitionsChanged
+from goqueue.core.catalog import AlterPartitions, Event, NodeRegistered, NodeRemoved, PartitionsChanged
 from goqueue.core.cluster.commands import InSyncProposal
 from goqueue.core.cluster.nodes import Endpoints
 from goqueue.core.cluster.partitions import NEVER
 from goqueue.core.raft.config import RaftConfig
 from goqueue.log.disk import Disk
+from goqueue.model.errors import GoQueueError
 from goqueue.node.clock import Clock
 from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.identity import Identity, IdentityFile
@@ -24,6 +26,7 @@ from goqueue.node.cluster.reassignment import Reassignments
 from goqueue.node.cluster.service import Service
 from goqueue.node.commit import Spawn
 from goqueue.node.config import ClusterConfig, NodeConfig
+from goqueue.node.disk_watch import DiskWatch
 from goqueue.node.ids import Ids
 from goqueue.node.metadata import Metadata
 from goqueue.node.replication.replication import Replication
@@ -66,6 +69,7 @@ class ClusterMember:
         clock: Clock,
         ids: Ids,
         spawn: Spawn,
+        disk_watch: DiskWatch,
     ) -> None:
         self._metadata = metadata
         self._quorum = quorum
@@ -93,8 +97,17 @@ class ClusterMember:
             propose=self._propose,
             limit_of=self._limit_of,
             unclean_epoch_of=self._unclean_epoch_of,
+            controller_heard_ms=self.membership.controller_heard_ms,
         )
+        self._configured = {peer.name for peer in config.peers}
+        self._writing = asyncio.Lock()  # of the identity
+        self._has_ended = False
+        self._spawn = spawn
+        metadata.when_applied(self._note_nodes)
+        metadata.when_restored(self._remember)
         self.membership.copying = self._copying
+        self.membership.is_full = lambda: disk_watch.is_full
+        disk_watch.when_changed(self.membership.wake)
 
     @property
     def cluster_id(self) -> str | None:
@@ -107,12 +120,15 @@ class ClusterMember:
 
     async def join(self, endpoints: Endpoints) -> None:
         """Become one of them, fenced; the catalogue is known when this returns."""
-        identity = self._identity
-        node = await self.membership.join(endpoints, is_clean=identity.is_clean, lost=[])
+        node = await self.membership.join(endpoints, is_clean=self._identity.is_clean, lost=[])
         cluster_id = self._metadata.catalog.cluster_id
         if cluster_id is not None:
-            self._identity = await self._threads.run(lambda: self._file.note_cluster(identity, cluster_id))
+            async with self._writing:
+                self._identity = await self._threads.run(
+                    lambda: self._file.note_cluster(self._identity, cluster_id)
+                )
         self.replication.number = node.number
+        self._remember()
 
     async def report_lost(self, endpoints: Endpoints, lost: list[tuple[str, int]]) -> None:
         """Partitions are not here, or damaged, that should be whole: nobody may count on them."""
@@ -123,7 +139,7 @@ class ClusterMember:
 
     def work(self) -> list[Coroutine[None, None, None]]:
         """What has to run all the time."""
-        return [self.controller.run(), self.membership.run(), self.replication.work()]
+        return [self.controller.run(), self.membership.run(), *self.replication.work()]
 
     async def leave(self) -> None:
         await self.membership.leave(lambda: not self.replication.led())
@@ -135,8 +151,38 @@ class ClusterMember:
 
     async def end(self) -> None:
         """Everything is on disk, and this is the last thing to be written."""
-        if self._identity.cluster_id is not None:
-            await self._threads.run(lambda: self._file.end(self._identity))
+        async with self._writing:
+            self._has_ended = True
+            if self._identity.cluster_id is not None:
+                await self._threads.run(lambda: self._file.end(self._identity))
+
+    def remembered_address(self, name: str) -> str | None:
+        """Where a node was that is not among the configured peers."""
+        return self._identity.addresses.get(name)
+
+    def _note_nodes(self, events: Sequence[Event]) -> None:
+        if any(isinstance(event, NodeRegistered | NodeRemoved) for event in events):
+            self._remember()
+
+    def _remember(self) -> None:
+        """Only once it has joined: what is replayed before is older than what is remembered."""
+        if self.replication.number >= 0 and self._strangers() != self._identity.addresses:
+            self._spawn(self._save_addresses())
+
+    def _strangers(self) -> dict[str, str]:
+        nodes = self._metadata.catalog.nodes()
+        return {node.name: node.endpoints.cluster for node in nodes if node.name not in self._configured}
+
+    async def _save_addresses(self) -> None:
+        async with self._writing:
+            if self._has_ended:
+                return
+            try:
+                self._identity = await self._threads.run(
+                    lambda: self._file.note_addresses(self._identity, self._strangers())
+                )
+            except (OSError, GoQueueError) as error:
+                logger.warning("the addresses of other nodes could not be saved error=%r", str(error))
 
     def _name_of(self, number: int) -> str | None:
         node = self._metadata.catalog.node_by_number(number)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from goqueue.core.cluster.nodes import Endpoints, NodeEntry
-from goqueue.model.cluster_errors import NotController, PeerUnreachable
+from goqueue.model.cluster_errors import NameTaken, NotController, PeerUnreachable
 from goqueue.model.errors import CoordinatorNotAvailable, GoQueueError, TimedOut
 from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.ports import Beat, BeatAnswer, Copying, Done, Join, PeerLinks
@@ -20,7 +20,6 @@ from goqueue.node.monotonic import monotonic_ms
 logger = logging.getLogger(__name__)
 _PAUSE_S: Final = 0.1
 _LEAVE_PAUSE_S: Final = 0.02
-_NEVER_MS: Final = 2**62
 _PASSING: Final = (NotController, PeerUnreachable, TimedOut, CoordinatorNotAvailable)
 
 
@@ -43,14 +42,24 @@ class Membership:
         self._incarnation = incarnation
         self._version = version
         self.copying: Callable[[], list[Copying]] = list  # what heartbeats tell of the partitions that move
+        self.is_full: Callable[[], bool] = bool  # whether the disk takes no writes
         self._endpoints: Endpoints | None = None
         self._is_ready = False
         self._is_fenced = True
         self._is_leaving = False
         self._is_unheard = False
+        self._heard_ms = monotonic_ms()  # when the last heartbeat that was answered was sent
         self._joined = asyncio.Event()
         self._unfenced = asyncio.Event()
         self._woken = asyncio.Event()
+
+    def controller_heard_ms(self) -> int:
+        """Until then at least this node was alive to the controller. To the controller itself: until when it was so to a
+        majority."""
+        followed_ms = self._quorum.raft.followed_ms(monotonic_ms())
+        if followed_ms is not None:
+            self._heard_ms = max(self._heard_ms, followed_ms)
+        return self._heard_ms
 
     @property
     def incarnation(self) -> str:
@@ -70,6 +79,7 @@ class Membership:
             endpoints,
             rack=self._config.rack,
             version=self._version,
+            level=self._config.feature_level_max,
             is_clean=is_clean,
             lost=lost,
         )
@@ -95,6 +105,9 @@ class Membership:
             except _PASSING as error:
                 logger.debug("not joined yet error=%r", error.sentence)
                 await asyncio.sleep(_PAUSE_S)
+            except NameTaken as error:
+                logger.error("this node cannot join error=%r", error.sentence)
+                await asyncio.sleep(self._config.suspect_ms / 1_000)  # then the other one may be found dead
             except TimeoutError:
                 waited_s = asyncio.get_running_loop().time() - waited_since
                 logger.error(
@@ -106,7 +119,11 @@ class Membership:
         voters = sorted(self._quorum.raft.voters)
         if self._quorum.leader is None and self._quorum.name not in voters:
             return voters[attempt % len(voters)]
-        return await self._quorum.until_led()
+        try:
+            async with asyncio.timeout(2 * self._config.dead_ms / 1_000):
+                return await self._quorum.until_led()
+        except TimeoutError:  # it may have ceased to be one of them while it was away
+            return voters[attempt % len(voters)]
 
     async def ready(self) -> None:
         """All that it holds is open: from now on it may lead. Back when the controller knows."""
@@ -120,7 +137,10 @@ class Membership:
         while True:
             self._woken.clear()
             try:
+                sent_ms = monotonic_ms()
                 answer = await self._beat(is_leaving=self._is_leaving)
+                if answer.controller != self._quorum.name:
+                    self._heard_ms = max(self._heard_ms, sent_ms)
                 if not answer.is_known and self._endpoints is not None:
                     logger.warning("the controller does not know this node; it joins again")
                     await self.join(self._endpoints, is_clean=False, lost=[])
@@ -147,6 +167,10 @@ class Membership:
         if not is_fenced:
             self._unfenced.set()
 
+    def wake(self) -> None:
+        """There is something that the controller should know now."""
+        self._woken.set()
+
     async def leave(self, has_let_go: Callable[[], bool]) -> None:
         """Let others take over what this node leads, the quorum too, for as long as there is patience. `has_let_go`: it leads
         nothing any more, as far as it knows itself."""
@@ -167,14 +191,8 @@ class Membership:
             return False
 
     async def _hand_over(self) -> None:
-        """If it leads the quorum, to the voter that was heard of last."""
-        raft = self._quorum.raft
-        heard = raft.heard_from(monotonic_ms())
-        others = sorted((heard.get(name, _NEVER_MS), name) for name in raft.voters if name != raft.name)
-        if raft.is_leader and others:
-            self._quorum.transfer(others[0][1])
-            while self._quorum.leader in (None, raft.name):  # noqa: ASYNC110 - a few messages, and bounded above
-                await asyncio.sleep(_LEAVE_PAUSE_S)
+        if self._quorum.raft.is_leader:
+            await self._quorum.hand_over()
 
     async def gone(self) -> None:
         """Nobody has to wait for this node any more: it has stopped."""
@@ -192,7 +210,9 @@ class Membership:
             is_ready=self._is_ready,
             is_leaving=is_leaving,
             is_gone=is_gone,
+            is_full=self.is_full(),
             copying=self.copying(),
+            level=self._config.feature_level_max,
         )
         leader = self._quorum.leader
         if leader is None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from goqueue.core.cluster.commands import DrainNode, ElectLeaders, UndrainNode
+from goqueue.core.cluster.commands import (
+    AddVoter,
+    DrainNode,
+    ElectLeaders,
+    RemoveNode,
+    RemoveVoter,
+    UndrainNode,
+)
 from goqueue.core.cluster.events import PartitionsChanged
 from goqueue.node.metadata import Metadata
 
@@ -27,6 +34,16 @@ class Operations:
 
     async def undrain(self, name: str) -> None:
         await self._metadata.execute(UndrainNode(name))
+
+    async def remove(self, name: str) -> None:
+        """For good: a node that is stopped, has no replicas and does not vote."""
+        await self._metadata.execute(RemoveNode(name))
+
+    async def add_voter(self, name: str) -> None:
+        await self._metadata.execute(AddVoter(name))
+
+    async def remove_voter(self, name: str) -> None:
+        await self._metadata.execute(RemoveVoter(name))
 
     async def rebalance(self) -> list[Moved]:
         """Partitions go back to their preferred leaders wherever these are in sync."""

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from goqueue.core.catalog import Command, Event
+from goqueue.core.catalog import Event
+from goqueue.core.cluster.commands import Order
 from goqueue.core.cluster.nodes import Endpoints
 from goqueue.core.raft.messages import Message
 from goqueue.model.errors import GoQueueError
 from goqueue.node.other_nodes import OtherNodes
 from goqueue.node.queue.ports import RemoteAppends, RemoteLedgers
+from goqueue.node.scaling.ports import RemoteParts
 from goqueue.node.transactions.remote import RemoteTransactions
 
 # ---------------------------------------------------------------- control plane
@@ -29,6 +31,7 @@ class Join(Struct, frozen=True):
     version: str = ""
     is_clean: bool = False  # the process before it came to a clean end, and all its folders are there
     lost: list[tuple[str, int]] = []  # partitions whose folder is gone
+    level: int = 1  # of features, that it understands; a version from before there were levels says nothing
 
 
 class Copying(Struct, frozen=True, array_like=True):
@@ -51,7 +54,9 @@ class Beat(Struct, frozen=True):
     is_ready: bool  # all its partitions are open and it listens
     is_leaving: bool = False  # it wants to stop: take its leaderships first
     is_gone: bool = False  # it has stopped: nobody has to wait for it any more
+    is_full: bool = False  # its disk takes no writes: it had better lead nothing
     copying: list[Copying] = []  # of partitions that it leads and that are being moved; not necessarily all
+    level: int = 1  # of features, that it understands
 
 
 class BeatAnswer(Struct, frozen=True):
@@ -82,6 +87,7 @@ class ClusterState(Struct, frozen=True):
     commit_index: int
     applied_index: int
     last_index: int
+    level: int = 1  # of features, in force
 
 
 class NodeView(Struct, frozen=True):
@@ -100,6 +106,7 @@ class NodeView(Struct, frozen=True):
     last_heard_ms: int | None  # since then; None where the answering node does not hear heartbeats
     leader_count: int
     replica_count: int
+    level: int | None = None  # of features, that it understands, where the answering node hears heartbeats
 
 
 class ClusterService(Protocol):
@@ -116,7 +123,7 @@ class ClusterService(Protocol):
     async def leave(self, source: str, name: str) -> Done:
         """For good: the node is taken out of the catalogue; refused while it holds replicas."""
 
-    async def execute(self, source: str, command: Command) -> Done: ...
+    async def execute(self, source: str, command: Order) -> Done: ...
 
     def copying(self) -> list[Copying]:
         """What the heartbeats say of partitions that are being moved. Raises NotController where they are not heard."""
@@ -147,7 +154,6 @@ class ReplicaWant(Struct, frozen=True):
     leader_epoch: int
     log_start: int
     bytes_max: int
-    high_watermark: int = -1  # as far as it knows; not sent
 
 
 class ReplicaRound(Struct, frozen=True):
@@ -190,9 +196,11 @@ class PeerLinks(Protocol):
 
     async def beat(self, target: str, beat: Beat) -> BeatAnswer: ...
 
-    async def execute(self, target: str, command: Command) -> Done: ...
+    async def execute(self, target: str, command: Order) -> Done: ...
 
     async def copying(self, target: str) -> list[Copying]: ...
+
+    async def state(self, target: str) -> ClusterState: ...
 
     async def fetch(
         self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int
@@ -226,5 +234,8 @@ class PeerLinks(Protocol):
 
     @property
     def ledgers(self) -> RemoteLedgers: ...
+
+    @property
+    def parts(self) -> RemoteParts: ...
 
     async def close(self) -> None: ...

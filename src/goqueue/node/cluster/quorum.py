@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
 from goqueue.core.raft.config import RaftConfig
 from goqueue.core.raft.messages import EntryKind, Message
-from goqueue.core.raft.raft import NotLeading, Overloaded, Raft, Ready
-from goqueue.model.cluster_errors import NotController
+from goqueue.core.raft.raft import InvalidVoters, NotLeading, Overloaded, Raft, Ready
+from goqueue.model.cluster_errors import NotController, VotersRefused
 from goqueue.model.errors import GoQueueError, InvariantViolation, NotReady, StorageError, TimedOut
 from goqueue.node.cluster.quorum_log import QuorumLog
 from goqueue.node.commit import Spawn
@@ -19,6 +19,9 @@ from goqueue.node.monotonic import monotonic_ms
 
 logger = logging.getLogger(__name__)
 _SNAPSHOT_ENTRY_COUNT: Final = 10_000
+_SNAPSHOT_BYTES: Final = (
+    32 * 1024 * 1024
+)  # of entries; they are in memory, and a node with many partitions makes large ones
 _PAUSE_S: Final = 1.0  # after a failure of the disk
 
 Chance = Callable[[int], int]
@@ -59,6 +62,8 @@ class Quorum:
         self._waiting: dict[int, tuple[int, asyncio.Future[None]]] = {}  # by index: term, and who waits
         self._watchers: list[Callable[[], None]] = []
         self._snapshot_index = 0
+        self._applied_bytes = 0  # since the last snapshot
+        self._snapshot_bytes = 0
         self._seen: tuple[object, ...] = ()
         self.applied_index = 0
         self.last_leader: tuple[str, int] | None = None  # the last other one, and when it was heard of
@@ -66,7 +71,7 @@ class Quorum:
     async def start(self, voters: Collection[str]) -> None:
         """Read what is on disk and take part. A node alone knows its whole state when this returns."""
         self._voters = tuple(voters)
-        restored = await self._log.open(self._voters, may_rejoin=len(self._voters) > 1)
+        restored = await self._log.open(self._voters, may_rejoin=self._voters != (self.name,))
         self._snapshot_index = restored.snapshot.index if restored.snapshot else 0
         self._raft = Raft(self._config, restored, now_ms=monotonic_ms(), chance=self._chance)
         await self._work()
@@ -88,12 +93,15 @@ class Quorum:
 
     @property
     def leader(self) -> str | None:
-        return self.raft.leader
+        """None also before the start."""
+        return None if self._raft is None else self._raft.leader
 
     @property
     def is_active(self) -> bool:
-        """This node is the controller, and knows everything that its predecessors have decided."""
-        return self.raft.is_active and self.applied_index >= self.raft.commit_index
+        """This node is the controller, and knows everything that its predecessors have decided: so it stays until it is not the
+        leader any more, whatever it is deciding itself."""
+        first_index = self.raft.first_index
+        return first_index is not None and self.applied_index >= first_index
 
     def when_changed(self, watcher: Callable[[], None]) -> None:
         """It is called after a change of leader, term or role; it may not wait."""
@@ -109,21 +117,48 @@ class Quorum:
     def set_observers(self, names: Collection[str]) -> None:
         self.raft.set_observers(names)
 
+    @property
+    def silent_ms_max(self) -> int:
+        """Who has not been heard of for longer counts as dead."""
+        return self._config.election_ms_min
+
     def transfer(self, target: str) -> None:
         self.raft.transfer(target, monotonic_ms())
         self._woken.set()
+
+    async def hand_over(self) -> None:
+        """To the voter that was heard of last, if one can lead; back when another does. The caller has a limit to its patience."""
+        raft = self.raft
+        others = sorted(
+            (standing.silent_ms, name)
+            for name, standing in raft.standings(monotonic_ms()).items()
+            if name in raft.voters and not standing.is_recovering
+        )
+        if others:
+            self.transfer(others[0][1])
+            async with self._changed:
+                await self._changed.wait_for(lambda: self.raft.leader not in (None, self.name))
 
     async def propose(self, payload: bytes) -> int:
         """The index, once it is committed and applied here. NotController: it was not and never will be. TimedOut: who
         knows."""
         if self.is_alone and not self.raft.is_active:
             await self._take_office()
+        return await self._committed(lambda: self.raft.propose(payload, monotonic_ms()))
+
+    async def change_voters(self, voters: Sequence[str]) -> int:
+        """One more, or one less; like `propose`."""
+        return await self._committed(lambda: self.raft.change_voters(voters, monotonic_ms()))
+
+    async def _committed(self, propose: Callable[[], int]) -> int:
         try:
-            index = self.raft.propose(payload, monotonic_ms())
+            index = propose()
         except NotLeading as refusal:
             raise NotController(refusal.leader) from None
         except Overloaded as refusal:
             raise NotReady(f"the quorum is behind: {refusal}; try again later") from None
+        except InvalidVoters as refusal:
+            raise VotersRefused(str(refusal)) from None
         self._woken.set()
         await self._until_committed(index, self.raft.term)
         return index
@@ -181,9 +216,16 @@ class Quorum:
             self._apply(ready)
             await self._tell()
         # A node alone keeps its whole history: it is small, and whoever copies the folder has all of it.
-        if not self.is_alone and self.applied_index - self._snapshot_index >= _SNAPSHOT_ENTRY_COUNT:
+        if not self.is_alone and self._is_long:
             await self._save_snapshot()
         await self._tell()
+
+    @property
+    def _is_long(self) -> bool:
+        """The log is worth a snapshot: by its entries, or by their bytes, which are to be more than those of the snapshot."""
+        entry_count = self.applied_index - self._snapshot_index
+        bytes_max = max(_SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
+        return entry_count >= _SNAPSHOT_ENTRY_COUNT or self._applied_bytes >= bytes_max
 
     async def _begin_again(self, error: GoQueueError | OSError) -> None:
         """What Raft wants on disk could not be written. As after a crash it goes on with what is there; of the rest nobody has
@@ -203,11 +245,13 @@ class Quorum:
         if ready.restored is not None and ready.restored.index > self.applied_index:
             self._machine.restore(ready.restored.index, ready.restored.payload)
             self.applied_index = self._snapshot_index = ready.restored.index
+            self._applied_bytes, self._snapshot_bytes = 0, len(ready.restored.payload)
         for entry in ready.committed:
             if entry.index <= self.applied_index:  # before it began again
                 continue
             if entry.kind is EntryKind.COMMAND:
                 self._machine.apply(entry.index, entry.payload)
+                self._applied_bytes += len(entry.payload)
             self.applied_index = entry.index
             term, future = self._waiting.pop(entry.index, (0, None))
             if future is not None and not future.done():
@@ -218,13 +262,15 @@ class Quorum:
 
     async def _tell(self) -> None:
         raft = self.raft
-        seen = (raft.term, raft.role, raft.leader, raft.is_active, self.applied_index)
+        seen = (raft.term, raft.role, raft.leader, raft.is_active, raft.voters, self.applied_index)
         if seen == self._seen:
             return
         if seen[:4] != self._seen[:4]:
             logger.info("quorum term=%d role=%s leader=%s", raft.term, raft.role.value, raft.leader)
             for watcher in self._watchers:
                 watcher()
+        if self._seen and seen[4] != self._seen[4]:
+            logger.info("the voters are others now voters=%s", ",".join(raft.voters))
         self._seen = seen
         if not raft.is_leader:
             self._give_up_waiting()
@@ -244,6 +290,19 @@ class Quorum:
         async with self._changed:
             await self._changed.wait_for(lambda: self.applied_index >= index)
 
+    async def until_settled(self) -> None:
+        """Until this node has applied all that is in its log, or does not lead any more. What was proposed and given up on may still
+        be on its way: whoever decides without it decides on what is not so. TimedOut: there is no majority for it."""
+        try:
+            async with asyncio.timeout(None if self.is_alone else self._timeout_s), self._changed:
+                await self._changed.wait_for(
+                    lambda: not self.raft.is_leader or self.applied_index >= self.raft.last_index
+                )
+        except TimeoutError:
+            raise TimedOut(
+                f"the quorum did not confirm an earlier change within {self._timeout_s:g} s; nothing was changed"
+            ) from None
+
     async def until_led(self) -> str:
         """By whom."""
         async with self._changed:
@@ -255,3 +314,4 @@ class Quorum:
         await self._log.save_snapshot(snapshot)
         await self._log.forget_before(snapshot)
         self._snapshot_index = snapshot.index
+        self._applied_bytes, self._snapshot_bytes = 0, len(snapshot.payload)

@@ -60,16 +60,17 @@ class Secret:
         self, key: bytes, *, window_ms: int = WINDOW_MS, nonce_count_max: int = NONCE_COUNT_MAX
     ) -> None:
         self.is_empty = not key
-        self._key = sha256(_PURPOSE + key).digest()
+        self._keyed = hmac.new(
+            sha256(_PURPOSE + key).digest(), digestmod=sha256
+        )  # a copy is cheaper than a new one
         self._window_ms = window_ms
         self._replays = Replays(window_ms, nonce_count_max)
 
     def mac(self, purpose: str, *parts: bytes) -> bytes:
         """Over the parts as they are, not only over what they make together. No two purposes share a value."""
-        digest = hmac.new(self._key, digestmod=sha256)
-        for part in (purpose.encode(), *parts):
-            digest.update(len(part).to_bytes(8, "big"))
-            digest.update(part)
+        digest = self._keyed.copy()
+        named = (purpose.encode(), *parts)
+        digest.update(b"".join([piece for part in named for piece in (len(part).to_bytes(8, "big"), part)]))
         return digest.digest()
 
     def sign(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from goqueue.core.catalog import AlterPartitions, Command, RegisterNode, RemoveNode
+from goqueue.core.catalog import AlterPartitions, RegisterNode, RemoveNode
+from goqueue.core.cluster.commands import Order
 from goqueue.core.cluster.liveness import Status
 from goqueue.core.cluster.nodes import NodeEntry, NodeState
 from goqueue.core.cluster.partitions import NO_LEADER
@@ -43,11 +44,9 @@ class Service:
         return await self._controller.beat(beat)
 
     async def leave(self, source: str, name: str) -> Done:
-        done = await self._metadata.decide(RemoveNode(name))
-        self._controller.forget(name)
-        return done
+        return await self.execute(source, RemoveNode(name))
 
-    async def execute(self, source: str, command: Command) -> Done:
+    async def execute(self, source: str, command: Order) -> Done:
         if isinstance(command, RegisterNode):
             raise InvalidRequest("a node registers by joining, not by a command")
         if isinstance(command, AlterPartitions):
@@ -78,6 +77,7 @@ class Service:
             commit_index=raft.commit_index,
             applied_index=self._quorum.applied_index,
             last_index=raft.last_index,
+            level=self._metadata.catalog.level,
         )
 
     def nodes(self) -> list[NodeView]:
@@ -96,10 +96,11 @@ class Service:
             endpoints=node.endpoints,
             rack=node.rack,
             version=node.version,
+            level=self._controller.level_of(node.name),
             incarnation=node.incarnation,
             last_heard_ms=self._controller.silence_ms(node.name),
-            leader_count=len(catalog.led_by(node.number)),
-            replica_count=len(catalog.held_by(node.number)),
+            leader_count=catalog.partitions.leader_count(node.number),
+            replica_count=catalog.partitions.replica_count(node.number),
         )
 
     def metadata(self) -> dict[str, Any]:

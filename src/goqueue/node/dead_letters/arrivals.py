@@ -31,22 +31,32 @@ class Destination(Protocol):
 
 
 class Here:
+    """In one tenure: what was found or written in another may not be there any more."""
+
     def __init__(self, partition: Partition, clock: Clock) -> None:
         self._partition = partition
         self._clock = clock
+        self._tenure: Tenure | None = None
 
     async def newest_sequence(self, producer: tuple[int, int]) -> int | None:
-        await self._partition.lead()
+        await self._lead()
         return self._partition.newest_sequence(*producer)
 
     async def append(self, batch: bytes, header: BatchHeader) -> None:
-        await self._partition.lead()  # it does not wait while this node leads
+        await self._lead()
         self._partition.append(batch, header, now_ms=self._clock.now_ms())
 
     async def settled(self) -> None:
-        tenure = Tenure(self._partition)
-        await self._partition.settled(self._partition.log.end)
+        tenure = await self._lead()
+        await self._partition.settled(self._partition.log.end, under=tenure.leadership)
         tenure.check()
+
+    async def _lead(self) -> Tenure:
+        await self._partition.lead()  # it does not wait while this node leads
+        if self._tenure is None:
+            self._tenure = Tenure(self._partition)
+        self._tenure.check()
+        return self._tenure
 
 
 class There:
@@ -112,7 +122,7 @@ class Arrivals:
         if batch is not None:
             self._append(partition, batch)
         newest = partition.newest_sequence(*producer)
-        await partition.settled(partition.log.end)
+        await partition.settled(partition.log.end, under=tenure.leadership)
         tenure.check()  # else what is settled may be another leader's
         return newest
 

@@ -153,7 +153,9 @@ class Redrive:
 
     async def _redrive(self, partition: Partition, run: _Run) -> None:
         end = partition.last_stable_offset
-        await partition.settled(end)  # an offset that is said to be redriven must never be another record's
+        await partition.settled(
+            end, under=partition.leadership
+        )  # an offset that is said to be redriven must never be another record's
         if run.request.dry_run:
             ledger = self._ledgers.known(partition.topic, partition.index)
         else:

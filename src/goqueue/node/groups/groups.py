@@ -8,15 +8,13 @@ that it leads, and sends away who asks for others.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 from msgspec import structs
 
 from goqueue.core.group.commands import (
     ClassicGroupFacts,
-    Command,
     CommitInTransaction,
     CommitOffsets,
     CompleteTransaction,
@@ -24,9 +22,9 @@ from goqueue.core.group.commands import (
     DeleteGroup,
     DeleteOffsets,
     Done,
+    FetchedOffset,
     FetchedOffsets,
     FetchOffsets,
-    ForgetTopic,
     GroupFacts,
     GroupSummary,
     GroupType,
@@ -36,7 +34,6 @@ from goqueue.core.group.commands import (
     LeaveGroup,
     Left,
     PartitionResults,
-    Reply,
     Synced,
     SyncGroup,
 )
@@ -49,10 +46,10 @@ from goqueue.core.group.consumer_events import (
     ConsumerHeartbeatReply,
     ConsumerMemberFacts,
 )
-from goqueue.core.group.events import Event, GroupCodec
+from goqueue.core.group.events import Event
 from goqueue.core.group.facts import describe, summaries
+from goqueue.core.group.gates import ScalingOf, no_scaling
 from goqueue.core.group.outcome import Ticket
-from goqueue.core.group.shard import GroupShard
 from goqueue.core.group.share_events import (
     ShareGroupFacts,
     ShareHeartbeat,
@@ -60,29 +57,20 @@ from goqueue.core.group.share_events import (
     ShareMemberSaved,
 )
 from goqueue.model.cluster_errors import CoordinatorLoading
-from goqueue.model.errors import GoQueueError, GroupNotFound, InvariantViolation
+from goqueue.model.errors import GroupNotFound
 from goqueue.model.group_settings import lease_settings
 from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
-from goqueue.node.groups.clock import WatchedClock
 from goqueue.node.groups.farewells import Farewells
 from goqueue.node.groups.metrics import GroupMetrics
-from goqueue.node.groups.shard import OwnedGroups
+from goqueue.node.groups.shards import GroupShards
 from goqueue.node.guard import Guard
 from goqueue.node.ids import Ids
-from goqueue.node.internal_topics import (
-    OFFSETS_TOPIC,
-    PARTITION_COUNT,
-    InternalTopics,
-    coordinator_partition,
-)
-from goqueue.node.led_shards import LedShards
+from goqueue.node.internal_topics import InternalTopics
 from goqueue.node.metrics import Metrics
-from goqueue.node.shard_timer import ShardTimer
 from goqueue.node.topic_table import TopicTable
 
-logger = logging.getLogger(__name__)
-R = TypeVar("R")
+BeginningOf = Callable[[str, int], Awaitable[int]]
 GroupWatcher = Callable[[Sequence[Event], bool], None]  # what happened, and whether time brought it
 
 
@@ -98,35 +86,32 @@ class Groups:
         ids: Ids,
         spawn: Spawn,
         was_deleted: Callable[[str], bool] | None = None,
+        scaling_of: ScalingOf = no_scaling,
     ) -> None:
         """`was_deleted` says it of a topic that other nodes may know of before this one does; None: there are none."""
-        self._config = config
-        self._internal_topics = internal_topics
-        self._table = table
         self._guard = guard
-        self._metrics = GroupMetrics(metrics.registry)
-        self._clock = WatchedClock(clock, self._clock_was_set)
         self._ids = ids
-        self._spawn = spawn
-        self._is_solo = was_deleted is None
-        self._was_deleted = was_deleted or (lambda topic: True)
-        self._shards = LedShards(OFFSETS_TOPIC, self._make, spawn, self._loaded, self._ended)
-        self._when_ended: list[Callable[[int], None]] = []
-        self._opening = asyncio.Lock()
+        self.shards = GroupShards(
+            config,
+            internal_topics,
+            table,
+            GroupMetrics(metrics.registry),
+            clock,
+            spawn,
+            was_deleted,
+            scaling_of,
+            self._tell_watchers,
+        )
         self._farewells = Farewells(spawn)
         self._watchers: list[GroupWatcher] = [self._farewells.note]
         self._when_deleted: list[Callable[[str], Awaitable[None]]] = []
         self._when_gone: list[Callable[[str], Awaitable[None]]] = []
         self._forgetting = asyncio.Lock()
-        self._timer = ShardTimer(self._shards.all, OwnedGroups.tick, self._clock)
+        self._beginning_of: BeginningOf | None = None
 
     async def start(self) -> None:
         """Go on where the log ends. Call it when the topics are open."""
-        if self._is_solo and self._internal_topics.exists(OFFSETS_TOPIC):
-            await self._open()
-            for shard in self._shards.all():
-                await self._forget_deleted_topics(shard)
-        self._spawn(self._timer.run())
+        await self.shards.start()
 
     def when_changed(self, watcher: GroupWatcher) -> None:
         """It is called with everything that happens to groups from now on; it may not wait."""
@@ -134,15 +119,15 @@ class Groups:
 
     def note_leadership(self, topic: str, index: int, is_leading: bool) -> None:
         """Of any partition that this node begins or ceases to lead."""
-        self._shards.note(topic, index, is_leading)
+        self.shards.note_leadership(topic, index, is_leading)
 
     def when_ended(self, callback: Callable[[int], None]) -> None:
         """It is called with a partition of the internal topic when its groups are another node's; it may not wait."""
-        self._when_ended.append(callback)
+        self.shards.when_ended(callback)
 
     def coordinates(self, group_id: str) -> bool:
         """Whether this node is the one to ask about the group, be it now or in a moment."""
-        return self._is_solo or self._shards.has(coordinator_partition(group_id, PARTITION_COUNT))
+        return self.shards.coordinates(group_id)
 
     def _tell_watchers(self, events: Sequence[Event], is_due: bool) -> None:
         for watcher in self._watchers:
@@ -150,7 +135,7 @@ class Groups:
 
     def release(self) -> None:
         """Send members away whose calls wait: the node stops."""
-        for shard in self._shards.all():
+        for shard in self.shards.all():
             shard.release()
 
     # ---------------------------------------------------------------- members
@@ -159,38 +144,38 @@ class Groups:
         """Back when the rebalance has gathered its members. `fresh_id` is made here."""
         self._guard.admit_change()
         command = structs.replace(command, fresh_id=self._ids.fresh())
-        return await self._write(command.group_id, command, Joined)
+        return await self.shards.write(command.group_id, command, Joined)
 
     async def sync(self, command: SyncGroup) -> Synced:
         self._guard.admit_change()
-        return await self._ask(command.group_id, command, Synced)
+        return await self.shards.ask(command.group_id, command, Synced)
 
     async def heartbeat(self, command: Heartbeat) -> None:
         """Also on a full disk: members must be able to stay."""
         self._guard.admit_read()
-        await self._ask(command.group_id, command, Done)
+        await self.shards.ask(command.group_id, command, Done)
 
     async def leave(self, command: LeaveGroup) -> Left:
         self._guard.admit_read()
-        return await self._ask(command.group_id, command, Left)
+        return await self.shards.ask(command.group_id, command, Left)
 
     async def consumer_heartbeat(self, command: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
         """`fresh_id` is made here."""
         command = structs.replace(command, fresh_id=self._ids.fresh())
         if command.member_epoch == JOIN_EPOCH:
             self._guard.admit_change()
-            return await self._write(command.group_id, command, ConsumerHeartbeatReply)
+            return await self.shards.write(command.group_id, command, ConsumerHeartbeatReply)
         self._guard.admit_read()
-        return await self._ask(command.group_id, command, ConsumerHeartbeatReply)
+        return await self.shards.ask(command.group_id, command, ConsumerHeartbeatReply)
 
     def consumer_member(self, group_id: str, member_id: str) -> ConsumerMemberFacts | None:
         """As it is at this moment, which may not be durable yet."""
-        group = self._state(group_id).consumers.get(group_id)
+        group = self.shards.state(group_id).consumers.get(group_id)
         return None if group is None else group.member_now(member_id)
 
     def consumer_group(self, group_id: str) -> ConsumerGroupFacts | None:
         """As it is at this moment, which may not be durable yet."""
-        group = self._state(group_id).consumers.get(group_id)
+        group = self.shards.state(group_id).consumers.get(group_id)
         return None if group is None else group.describe_now()
 
     # ---------------------------------------------------------------- members of share groups
@@ -202,7 +187,7 @@ class Groups:
             self._guard.admit_change()
             return await self._join_share(command)
         self._guard.admit_read()
-        reply = await self._ask(command.group_id, command, ShareHeartbeatReply)
+        reply = await self.shards.ask(command.group_id, command, ShareHeartbeatReply)
         if command.member_epoch == LEAVE_EPOCH:
             await self._farewells.until_said(command.group_id, command.member_id)
         return reply
@@ -213,7 +198,7 @@ class Groups:
         group_id, member_id = command.group_id, command.member_id
         await self._farewells.until_said(group_id, member_id)
         await self._forget_positions(group_id)
-        reply = await self._write(group_id, command, ShareHeartbeatReply)
+        reply = await self.shards.write(group_id, command, ShareHeartbeatReply)
         await self._farewells.until_said(group_id, member_id)
         await self._forget_positions(group_id)
         return reply
@@ -225,7 +210,7 @@ class Groups:
 
     def share_member_now(self, group_id: str, member_id: str, epoch: int | None) -> ShareMemberSaved:
         """All of it."""
-        return self._state(group_id).shares.member(group_id, member_id, epoch)
+        return self.shards.state(group_id).shares.member(group_id, member_id, epoch)
 
     def when_member_left(self, callback: Callable[[str, str], Awaitable[None]]) -> None:
         """Called with group and member, whether it said so or was not heard of any more."""
@@ -247,18 +232,18 @@ class Groups:
         """By the names of `model.group_settings`. None takes a setting back; if these are the whole, so does leaving it
         out. The group need not exist yet."""
         self._guard.admit_change()
-        await self._write(group_id, ConfigureGroup(group_id, dict(changes), is_whole), Done)
+        await self.shards.write(group_id, ConfigureGroup(group_id, dict(changes), is_whole), Done)
 
     def check_configuration(
         self, group_id: str, changes: Mapping[str, str | None], *, is_whole: bool = False
     ) -> None:
         """Raises what `configure` would."""
-        state = self._state(group_id)
-        state.handle(ConfigureGroup(group_id, dict(changes), is_whole), Ticket(0), self._clock.now_ms())
+        state = self.shards.state(group_id)
+        state.handle(ConfigureGroup(group_id, dict(changes), is_whole), Ticket(0), self.shards.clock.now_ms())
 
     def settings_of(self, group_id: str) -> dict[str, str]:
         """What the group has of its own, by our names only."""
-        return dict(self._state(group_id).overrides.get(group_id))
+        return dict(self.shards.state(group_id).overrides.get(group_id))
 
     def lease_settings_of(self, group_id: str) -> dict[str, str]:
         """Those that cover the settings of the topics it reads; none, where another node knows the group."""
@@ -268,43 +253,51 @@ class Groups:
 
     async def commit(self, command: CommitOffsets) -> PartitionResults:
         self._guard.admit_change()
-        return await self._write(command.group_id, command, PartitionResults)
+        return await self.shards.write(command.group_id, command, PartitionResults)
 
     async def commit_in_transaction(self, command: CommitInTransaction) -> PartitionResults:
         """Pending until `complete_transaction`. Ask the transaction coordinator first whether the group belongs to the
         producer's transaction."""
         self._guard.admit_change()
-        return await self._write(command.group_id, command, PartitionResults)
+        return await self.shards.write(command.group_id, command, PartitionResults)
 
     async def complete_transaction(
         self, group_id: str, producer_id: int, epoch: int, *, is_commit: bool
     ) -> None:
         """What the producer has pending counts from now on, or never will. May be repeated."""
-        await self._ask(group_id, CompleteTransaction(producer_id, epoch, is_commit), Done)
+        await self.shards.ask(group_id, CompleteTransaction(producer_id, epoch, is_commit), Done)
 
     async def complete_in(self, index: int, completed: CompleteTransaction) -> None:
         """As `complete_transaction`, of all groups of one partition of the internal topic."""
-        await self._shards.find(index).ask(completed)
+        await self.shards.at(index).ask(completed)
 
     async def fetch(self, command: FetchOffsets) -> FetchedOffsets:
         self._guard.admit_read()
-        return await self._ask(command.group_id, command, FetchedOffsets)
+        fetched = await self.shards.ask(command.group_id, command, FetchedOffsets)
+        if self._beginning_of is None or not any(one.is_beginning for one in fetched.offsets):
+            return fetched
+        return FetchedOffsets(tuple([await self._begun(one, self._beginning_of) for one in fetched.offsets]))
+
+    async def _begun(self, one: FetchedOffset, beginning_of: BeginningOf) -> FetchedOffset:
+        if not one.is_beginning:
+            return one
+        return structs.replace(one, offset=await beginning_of(one.topic, one.partition))
+
+    def when_beginning(self, beginning_of: BeginningOf) -> None:
+        """Whom to ask for the first offset of a partition, where a group is to begin there; it never fails."""
+        self._beginning_of = beginning_of
 
     async def delete_offsets(self, command: DeleteOffsets) -> PartitionResults:
         self._guard.admit_relief()
-        return await self._ask(command.group_id, command, PartitionResults)
+        return await self.shards.ask(command.group_id, command, PartitionResults)
 
     async def topic_deleted(self, topic: str) -> None:
-        """What groups have committed for it goes. In a cluster it is only begun here: to be done it takes other nodes, and
-        whoever calls may be what they wait for."""
-        for shard in self._shards.all():
-            if not shard.state.offsets.has_topic(topic):
-                continue
-            if self._is_solo:
-                await self._forget_topic(shard, topic)
-            else:
-                self._spawn(self._forget_topic(shard, topic))
-                await asyncio.sleep(0)  # it is written before the next topic of that name is known
+        """What groups have committed for it goes."""
+        await self.shards.forget_topic(topic)
+
+    async def topic_shrunk(self, topic: str, partition_count: int) -> None:
+        """What groups have committed for partitions that are no more goes: it would be wrong if they came back."""
+        await self.shards.forget_partitions(topic, partition_count)
 
     # ---------------------------------------------------------------- groups
 
@@ -330,17 +323,17 @@ class Groups:
         """A member may join until it is done: then the group is not empty, and has lost nothing."""
         self._guard.admit_relief()
         await self._forget_positions(group_id)  # of an attempt before this one
-        state = self._state(group_id)
+        state = self.shards.state(group_id)
         if group_id in state.shares and not state.has_members(group_id):
             for callback in self._when_deleted:
                 await callback(group_id)
-        await self._ask(group_id, DeleteGroup(group_id), Done)
+        await self.shards.ask(group_id, DeleteGroup(group_id), Done)
         await self._forget_positions(group_id)
 
     async def _forget_positions(self, group_id: str) -> None:
         """Of a share group that is deleted. The log says that it is: whatever ends in between, the next of that name is not
         mistaken for it."""
-        shard = self._shard(group_id)
+        shard = self.shards.of(group_id)
         if shard is None:
             return
         await shard.ready()
@@ -357,9 +350,9 @@ class Groups:
         given."""
         self._guard.admit_read()
         found: list[GroupSummary] = []
-        if self._shards.is_loading():
+        if self.shards.is_loading():
             raise CoordinatorLoading("groups are being read from their log; try again")
-        for shard in self._shards.all():
+        for shard in self.shards.all():
             await shard.ready()
             await shard.settled()
             found += summaries(shard.state, states, types)
@@ -368,112 +361,12 @@ class Groups:
     async def describe_any(self, group_id: str) -> GroupFacts:
         """Of whatever kind it is."""
         self._guard.admit_read()
-        shard = self._shard(group_id)
+        shard = self.shards.of(group_id)
         if shard is None:
-            return describe(self._nothing(), group_id)
+            return describe(self.shards.nothing(), group_id)
         await shard.ready()
         await shard.settled()
         return describe(shard.state, group_id)
-
-    # ---------------------------------------------------------------- asking
-
-    async def _open(self) -> None:
-        """Once, of a node alone: later there are shards. In a cluster they come with the leadership."""
-        async with self._opening:
-            await self._internal_topics.ensure(OFFSETS_TOPIC)
-            if not self._is_solo or self._shards.all():
-                return
-            shards = [self._make(index) for index in range(self._internal_topics.count(OFFSETS_TOPIC))]
-            for index, shard in enumerate(shards):
-                try:
-                    await shard.ready()
-                except GoQueueError as error:  # its groups are not available; those of the others are
-                    logger.error("groups cannot be read partition=%d error=%r", index, error.sentence)
-            for index, shard in enumerate(shards):
-                self._shards.put(index, shard)
-        self._timer.wake()
-
-    def _make(self, index: int) -> OwnedGroups:
-        return OwnedGroups(
-            self._internal_topics.log(OFFSETS_TOPIC, index, GroupCodec()),
-            self._nothing,
-            self._clock,
-            self._metrics,
-            self._spawn,
-            self._timer.watch,
-            self._tell_watchers,
-        )
-
-    def _loaded(self, index: int, shard: OwnedGroups) -> None:
-        self._timer.wake()
-        self._spawn(self._forget_deleted_topics(shard))
-
-    def _ended(self, index: int, shard: OwnedGroups) -> None:
-        for callback in self._when_ended:
-            callback(index)
-
-    def _nothing(self) -> GroupShard:
-        return GroupShard(self._config, self._table)
-
-    def _shard(self, group_id: str) -> OwnedGroups | None:
-        """None: there are no groups at all yet. Raises where the group is another node's."""
-        if self._is_solo and not self._shards.has(0):
-            return None
-        return self._shards.find(coordinator_partition(group_id, PARTITION_COUNT))
-
-    def _state(self, group_id: str) -> GroupShard:
-        """As it is at this moment."""
-        shard = self._shard(group_id)
-        return self._nothing() if shard is None else shard.current()
-
-    async def _write(self, group_id: str, command: Command, kind: type[R]) -> R:
-        """Of a call that may begin a group."""
-        if not (self._shards.has(0) if self._is_solo else self._internal_topics.exists(OFFSETS_TOPIC)):
-            self._nothing().handle(command, Ticket(0), 0)  # what would be refused makes no topic
-            await self._open()
-        return await self._ask(group_id, command, kind)
-
-    async def _ask(self, group_id: str, command: Command, kind: type[R]) -> R:
-        shard = self._shard(group_id)
-        if shard is None:
-            return _expect(self._answer_without_groups(command), kind)
-        try:
-            return _expect(await shard.ask(command), kind)
-        finally:
-            self._timer.watch(shard)
-
-    def _answer_without_groups(self, command: Command) -> Reply:
-        outcome = self._nothing().handle(command, Ticket(0), self._clock.now_ms())
-        ((_, answer),) = outcome.replies
-        if isinstance(answer, GoQueueError):
-            raise answer
-        return answer
-
-    async def _forget_deleted_topics(self, shard: OwnedGroups) -> None:
-        """A crash may have come between the end of a topic and that of its offsets."""
-        for topic in shard.state.offsets.topics():
-            if self._table.partition_count(topic) is None and self._was_deleted(topic):
-                await self._forget_topic(shard, topic)
-
-    async def _forget_topic(self, shard: OwnedGroups, topic: str) -> None:
-        try:
-            await shard.ask(ForgetTopic(topic))
-        except GoQueueError as error:  # the topic is gone all the same; the next start tries again
-            logger.warning("offsets of a deleted topic remain topic=%s error=%r", topic, error.sentence)
-
-    # ---------------------------------------------------------------- deadlines
-
-    def _clock_was_set(self, by_ms: int, now_ms: int) -> None:
-        logger.warning("the clock was set by_ms=%d", by_ms)
-        for shard in self._shards.all():
-            shard.state.clock_was_set(by_ms, now_ms)
-        self._timer.wake()
-
-
-def _expect(reply: Reply, kind: type[R]) -> R:
-    if not isinstance(reply, kind):
-        raise InvariantViolation(f"{kind.__name__} was expected and {reply} came")
-    return reply
 
 
 def _of_other_kind(facts: GroupFacts, wanted: GroupType) -> GroupNotFound:

@@ -24,6 +24,7 @@ from goqueue.core.group.commands import (
     DeleteGroup,
     DeleteOffsets,
     FetchOffsets,
+    ForgetPartitions,
     ForgetTopic,
     Heartbeat,
     Reply,
@@ -51,6 +52,7 @@ _CHANGES_NOTHING_ITSELF: Final = (  # only its events do
     DeleteOffsets,
     DeleteGroup,
     ForgetTopic,
+    ForgetPartitions,
     ConfigureGroup,
     ShareHeartbeat,  # and a session, which may well begin anew
 )
@@ -90,7 +92,7 @@ class OwnedGroups:
         with coordinating(_NAME):
             await self._log.lead()
         await self.ready()
-        await self.settled()
+        await self.settled(gives_up=False)
 
     def end(self, error: GoQueueError) -> None:
         """Another node leads the log. What is in memory and not committed was told to nobody, and never will be."""
@@ -129,10 +131,10 @@ class OwnedGroups:
             raise CoordinatorNotAvailable("the group's shard is being read from its log; try again")
         return self.state
 
-    async def settled(self) -> None:
-        """Until everything that was written is durable."""
+    async def settled(self, *, gives_up: bool = True) -> None:
+        """Until everything that was written is durable. Who `gives_up` is sent to another node where this one is cut off."""
         with coordinating(_NAME):
-            await self._log.settled()
+            await self._log.settled(gives_up=gives_up)
         self._refuse_if_ended()
 
     def _refuse_if_ended(self) -> None:

@@ -14,7 +14,8 @@ from goqueue.node.groups.member_requests import Membership, Place, Polled, PollR
 from goqueue.node.groups.stream_members import StreamMember, StreamMembers
 from goqueue.node.guard import Guard, NodeState
 from goqueue.node.metrics import Metrics
-from goqueue.node.partition import Parked, Partition
+from goqueue.node.parking import Parked
+from goqueue.node.partition import Partition
 from goqueue.node.queue.requests import Message
 from goqueue.node.requests import ReadQuery, ReadResult
 from goqueue.node.spread.reading import Reading

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
-
 from msgspec import Struct
 
 from goqueue.core.group.commands import ClassicGroupFacts, GroupSummary, GroupType
-from goqueue.core.group.consumer_events import ConsumerGroupFacts, MemberState, pack, unpack
+from goqueue.core.group.consumer_events import ConsumerGroupFacts, MemberState, unpack
+from goqueue.core.group.protocol_assignment import assigned_partitions
 from goqueue.core.group.share_events import ShareGroupFacts
 from goqueue.core.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from goqueue.node.groups.groups import Groups
@@ -124,7 +123,7 @@ def _classic(facts: ClassicGroupFacts) -> GroupView:
     is_readable = facts.protocol_type == CONSUMER_PROTOCOL_TYPE
     members: list[MemberView] = []
     for one in facts.members:
-        assigned = _assigned(one.assignment) if is_readable else []
+        assigned = sorted(assigned_partitions(one.assignment)) if is_readable else []
         topics = (subscribed_topics(one.metadata) or []) if is_readable else []
         state = MemberState.COMPLETE if one.assignment else MemberState.NONE
         members.append(
@@ -156,22 +155,3 @@ def _topics(members: list[MemberView]) -> list[str]:
     return sorted(
         {topic for member in members for topic in (*member.topics, *(at for at, _ in member.assigned))}
     )
-
-
-def _assigned(data: bytes) -> list[Place]:
-    """Kafka's `ConsumerProtocolAssignment`: a version, then topics with their partitions. Nothing, if it is none."""
-    places: list[Place] = []
-    try:
-        (topic_count,) = struct.unpack_from(">i", data, 2)
-        at = 6
-        for _ in range(min(topic_count, len(data))):
-            (length,) = struct.unpack_from(">h", data, at)
-            topic = data[at + 2 : at + 2 + length].decode()
-            at += 2 + length
-            (count,) = struct.unpack_from(">i", data, at)
-            indexes = struct.unpack_from(f">{count}i", data, at + 4) if 0 <= count <= len(data) else ()
-            places += [(topic, index) for index in indexes]
-            at += 4 + 4 * len(indexes)
-    except (struct.error, UnicodeDecodeError):
-        return []
-    return unpack(pack(places))

@@ -9,11 +9,14 @@ import msgspec
 from msgspec import Struct
 
 from goqueue.node.queue.ports import LedgerAction, LedgerWant
+from goqueue.node.scaling.ports import Part, Silence, SilenceCall
 
 APPEND: Final = "append"
 SETTINGS: Final = "settings"
 LEDGERS: Final = "ledgers"
 LEFT: Final = "left"
+PART: Final = "part"
+SILENCE: Final = "silence"
 
 
 class AppendCall(Struct, frozen=True):
@@ -65,9 +68,17 @@ class LedgersTold(Struct, frozen=True):
     answers: list[LedgerTold]
 
 
+class PartTold(Struct, frozen=True):
+    offset: int
+
+
 ENCODER: Final = msgspec.msgpack.Encoder()
 APPEND_CALLS: Final = msgspec.msgpack.Decoder(AppendCall)
 APPENDS_TOLD: Final = msgspec.msgpack.Decoder(AppendTold)
+PARTS: Final = msgspec.msgpack.Decoder(Part)
+PARTS_TOLD: Final = msgspec.msgpack.Decoder(PartTold)
+SILENCE_CALLS: Final = msgspec.msgpack.Decoder(SilenceCall)
+SILENCES: Final = msgspec.msgpack.Decoder(Silence)
 SETTINGS_CALLS: Final = msgspec.msgpack.Decoder(SettingsCall)
 SETTINGS_TOLD: Final = msgspec.msgpack.Decoder(SettingsTold)
 LEFT_CALLS: Final = msgspec.msgpack.Decoder(LeftCall)

@@ -162,7 +162,7 @@ class Feed:
     async def until_durable(self) -> None:
         """Until something is on disk that was not looked at yet, if anything is on its way there."""
         if not self.has_records and self.durable_bound <= self.end < self.bound:
-            await self._partition.settled(self.bound)
+            await self._partition.settled(self.bound, under=self._partition.leadership)
 
     def offer(self, count: int, *, keeps_key_order: bool) -> Offer:
         """Up to so many of each lane. Behind what is not offered the lanes have not been looked at."""
@@ -257,7 +257,10 @@ class Feed:
         if not ahead or offset < ahead[0].header.base_offset:
             end = max(self._partition.last_stable_offset, offset + 1)
             try:
-                part = await self._partition.read(offset, end=end, bytes_max=_BATCHES_BYTES)
+                # One that was given out before may lie past what is shown now.
+                part = await self._partition.read(
+                    offset, end=end, bytes_max=_BATCHES_BYTES, is_own=end == offset + 1
+                )
             except OffsetOutOfRange:
                 return _Batch(offset, offset + 1)
             except DataCorrupt as damage:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from goqueue.model.errors import CoordinatorNotAvailable, GoQueueError
 from goqueue.node.commit import Spawn
@@ -15,9 +15,13 @@ from goqueue.node.internal_topics import OFFSETS_TOPIC, coordinator_partition
 from goqueue.node.monotonic import monotonic_ms
 from goqueue.node.topic_table import TopicTable
 
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 _FRESH_MS: Final = 5_000  # so long after a change other nodes may not know it
 _ASK_S: Final = 3.0
+_PAUSE_MS_MIN: Final = 50  # before the same node is asked again that did not say
+_PAUSE_MS_MAX: Final = 2_000
 _GROUP_COUNT_MAX: Final = 10_000
 _NONE: Final[Mapping[str, str]] = {}
 
@@ -51,6 +55,14 @@ class _Told(NamedTuple):
     at_ms: int
 
 
+class _Unanswered(NamedTuple):
+    """The last time that a coordinator was asked in vain."""
+
+    node: str | None
+    at_ms: int
+    pause_ms: int
+
+
 class GroupSettings:
     def __init__(
         self,
@@ -66,6 +78,7 @@ class GroupSettings:
         self._spawn = spawn
         self._told: dict[str, _Told] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._unanswered: dict[str, _Unanswered] = {}
 
     def of(self, group_id: str) -> Mapping[str, str]:
         """By the names of `model.group_settings`; call `learn` first."""
@@ -106,16 +119,39 @@ class GroupSettings:
             task.add_done_callback(lambda _: self._asking.pop(group_id, None))
 
     async def _learn(self, source: SettingsSource, group_id: str) -> None:
+        await self._pause(group_id)
         node = self._coordinator_of(group_id)
         if not node:
+            self._note_unanswered(group_id, node, "it has no coordinator")
             return
         try:
             async with asyncio.timeout(_ASK_S):
                 settings = await source.group_settings(node, group_id)
         except (GoQueueError, TimeoutError) as error:
-            logger.info("settings of a group are not known for now group=%r error=%r", group_id, str(error))
+            self._note_unanswered(group_id, node, str(error))
             return
+        self._unanswered.pop(group_id, None)
         self._told.pop(group_id, None)
         self._told[group_id] = _Told(settings, monotonic_ms())
-        while len(self._told) > _GROUP_COUNT_MAX:
-            del self._told[next(iter(self._told))]
+        _keep_newest(self._told)
+
+    async def _pause(self, group_id: str) -> None:
+        """While a coordinator moves: not at all before a new one is asked, ever longer before the same one is asked again."""
+        last = self._unanswered.get(group_id)
+        if last is not None and last.node == self._coordinator_of(group_id):
+            await asyncio.sleep(max(0, last.at_ms + last.pause_ms - monotonic_ms()) / 1_000)
+
+    def _note_unanswered(self, group_id: str, node: str | None, reason: str) -> None:
+        """Told once, until it is known again."""
+        last = self._unanswered.pop(group_id, None)
+        if last is None:
+            logger.info("settings of a group are not known for now group=%r error=%r", group_id, reason)
+        is_same = last is not None and last.node == node
+        pause_ms = min(2 * last.pause_ms, _PAUSE_MS_MAX) if last is not None and is_same else _PAUSE_MS_MIN
+        self._unanswered[group_id] = _Unanswered(node, monotonic_ms(), pause_ms)
+        _keep_newest(self._unanswered)
+
+
+def _keep_newest(known: dict[str, T]) -> None:
+    while len(known) > _GROUP_COUNT_MAX:
+        del known[next(iter(known))]

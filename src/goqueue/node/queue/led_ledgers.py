@@ -67,8 +67,8 @@ class LedLedgers:
 
     async def _seek(self, group_id: str, partition: Partition, start: int) -> None:
         log = partition.log
-        if not 0 <= start <= log.high_watermark:
-            raise OffsetOutOfRange(start, earliest=log.log_start, latest=log.high_watermark)
+        if not 0 <= start <= partition.visible_end:
+            raise OffsetOutOfRange(start, earliest=log.log_start, latest=partition.visible_end)
         await self._queue.seek(group_id, partition.topic, partition.index, max(start, log.log_start))
 
 
@@ -186,8 +186,13 @@ def _described(partition: Partition, window: Window | None) -> LedgerAnswer:
     topic, index, epoch = partition.topic, partition.index, partition.leader_epoch
     if window is None:
         return LedgerAnswer(topic, index, leader_epoch=epoch)
-    # Whatever is not finished is in a lane that has not come to it, or known as such.
+    return LedgerAnswer(
+        topic, index, None, window.committed_offset, epoch, lag_of(window, partition.last_stable_offset)
+    )
+
+
+def lag_of(window: Window, end: int) -> int:
+    """Whatever is not finished is in a lane that has not come to it, or known as such."""
     first = min(window.cursors)
-    ahead = max(0, partition.last_stable_offset - first)
-    behind = sum(offset < first for offset in window.entries)
-    return LedgerAnswer(topic, index, None, window.committed_offset, epoch, ahead + behind)
+    ahead = max(0, end - first)
+    return ahead + sum(offset < first for offset in window.entries)

@@ -82,7 +82,7 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         await self.ready()
         if from_latest and self.state.find(group_id) is None:
             end = self.source.last_stable_offset
-            await self.source.settled(end)
+            await self.source.settled(end, under=self.tenure.leadership)
             await self.ready()
             window = self.window(group_id, end)
             await self.settled()
@@ -114,7 +114,7 @@ class OwnedLedger(OwnedState[Ledger, Event]):
         """Until then nothing can be given: what was leased may not be readable yet, and must not pass for lost."""
         if self._predecessors_end is not None and not self.is_caught_up:
             with available("ledger"):
-                await self.source.settled(self._predecessors_end)
+                await self.source.settled(self._predecessors_end, under=self.tenure.leadership)
             self.tenure.check()
             self._predecessors_end = None
 
@@ -155,11 +155,11 @@ class OwnedLedger(OwnedState[Ledger, Event]):
             self._save_snapshot()
             self._is_mended = False
 
-    async def settled(self) -> None:
+    async def settled(self, *, gives_up: bool = False) -> None:
         """As long as it takes. Who is not told because the tenure ends has to ask the next leader what became of it: what was
         written may count."""
         try:
-            await super().settled()
+            await super().settled(gives_up=gives_up)
             self.tenure.check()
         except NotLeader as error:
             raise ReplicationUnknown(

@@ -172,7 +172,7 @@ class Polling:
             self.pass_on(poll, ledgers)
             for ledger, taken in got:
                 try:
-                    await ledger.settled()
+                    await ledger.settled(gives_up=True)
                 except GoQueueError as error:
                     failure = error
                     continue

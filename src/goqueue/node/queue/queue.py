@@ -205,7 +205,7 @@ class Queue:
             for at, claim, reply in zip(places, claims, decision.reply, strict=True):
                 answers[at] = answer(standing, claim.offset, reply)
         for ledger in touched:
-            await ledger.settled()
+            await ledger.settled(gives_up=True)
             await ledger.trim()
         return [one for one in answers if one is not None]
 
@@ -293,7 +293,8 @@ class Queue:
         """The group goes on from there; receipts that it has are void."""
         ledger = await self._ledgers.open(topic, partition)
         end = ledger.source.log.high_watermark
-        await ledger.source.settled(min(offset, end))  # as for a group that begins there
+        under = ledger.tenure.leadership
+        await ledger.source.settled(min(offset, end), under=under)  # as for a group that begins there
         window = await ledger.begin(group_id)
         ledger.carry_out(seek(window, offset).events)
         ledger.wake()
@@ -349,7 +350,7 @@ class Queue:
             touched.append(ledger)
         for ledger in touched:
             try:
-                await ledger.settled()
+                await ledger.settled(gives_up=True)
             except GoQueueError as error:
                 failure = error
         if failure is not None:

@@ -314,7 +314,7 @@ class Share:
     async def _settle_one(self, place: Place, one: Shared) -> None:
         try:
             ledger = await self._ledgers.open(*place)
-            await ledger.settled()
+            await ledger.settled(gives_up=True)
             await ledger.trim()
         except GoQueueError as error:
             one.chunks, one.acquired = [], []

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from goqueue.core.lease.window import Window
 from goqueue.node.clock import Clock
-from goqueue.node.partition import Parked, Partition
+from goqueue.node.parking import Parked
+from goqueue.node.partition import Partition
 from goqueue.node.queue.feed import Feed
 
 

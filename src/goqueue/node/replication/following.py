@@ -68,6 +68,7 @@ class Follower:
         self._dirty: dict[Place, None] = {}  # of which the leader does not know yet where this node is
         self._forgotten: dict[Place, None] = {}
         self._paused: dict[Place, float] = {}  # until when, after a failure
+        self._damaged: dict[Place, None] = {}  # to be mended
         self._changed = asyncio.Event()
         self._is_reached = True
         self._busy: dict[Place, asyncio.Lock] = {}
@@ -80,6 +81,8 @@ class Follower:
         self._paused.pop(place, None)
         self._forgotten.pop(place, None)
         self._dirty[place] = None
+        if partition.damaged_from is not None:
+            self._damaged[place] = None
         self._changed.set()
 
     async def remove(self, partition: Partition) -> None:
@@ -136,6 +139,7 @@ class Follower:
             if not self._partitions:
                 await self._until_changed(None)
                 return None
+            await self._mend()
             asked = self._ask()
         changing = asyncio.ensure_future(self._changed.wait())
         following: asyncio.Task[list[ReplicaFound]] | None = None
@@ -145,6 +149,7 @@ class Follower:
                 await asyncio.sleep(_GATHER_S)
                 self._changed.clear()
                 if not asked.done():
+                    await self._mend()
                     following = self._ask()
             await self._take(await asked)
         except BaseException:
@@ -156,6 +161,25 @@ class Follower:
         finally:
             changing.cancel()
         return following
+
+    async def _mend(self) -> None:
+        """What is damaged is given up before the leader, which has it as it was, is told how far this node is."""
+        damaged, self._damaged = self._damaged, {}
+        for place in damaged:
+            partition = self._partitions.get(place)
+            if partition is None:
+                continue
+            async with self._busy[place]:
+                if self._partitions.get(place) is not partition or partition.damaged_from is None:
+                    continue
+                try:
+                    await self._shorten(partition, partition.damaged_from, forced=True)
+                    partition.damaged_from = None
+                except GoQueueError as error:
+                    self._damaged[place] = None
+                    logger.warning(
+                        "a partition is not mended topic=%s partition=%d error=%r", *place, error.sentence
+                    )
 
     def _ask(self) -> asyncio.Task[list[ReplicaFound]]:
         now = asyncio.get_running_loop().time()
@@ -177,14 +201,16 @@ class Follower:
         return asyncio.ensure_future(self._fetch(round, wait_ms))
 
     def _hold_back(self, places: list[Place], now: float) -> None:
-        """Those that are copied and have had their share for now, and those that have more than is on disk: the leader
-        compares what is on disk, and behind that may be what a leader before it never committed."""
+        """Those that are copied and have had their share for now, those that are damaged, and those that have more than is on
+        disk: the leader compares what is on disk, and behind that may be what a leader before it never committed."""
         for place in places:
             partition = self._partitions.get(place)
             if partition is not None and partition.log.durable_end < partition.log.end:
                 partition.commit.request()
                 pause_s = _SYNC_S if partition.log.failure is None else _PAUSE_S
                 self._paused.setdefault(place, now + pause_s)
+            if place in self._damaged:
+                self._paused[place] = now + _PAUSE_S
             until = self._throttle.until(*place, now)
             if until > now and place not in self._paused:
                 self._paused[place] = until
@@ -250,10 +276,6 @@ class Follower:
     async def _take_one(self, partition: Partition, found: ReplicaFound) -> bool:
         """Whether something was written."""
         log = partition.log
-        if partition.damaged_from is not None:  # the leader has it as it was
-            await self._shorten(partition, partition.damaged_from, forced=True)
-            partition.damaged_from = None
-            return False
         if isinstance(found.error, OffsetOutOfRange) and found.log_start > log.end:
             await self._begin_at(partition, found.log_start)
             return False
@@ -350,5 +372,4 @@ def _want(partition: Partition, bytes_max: int) -> ReplicaWant:
         partition.leader_epoch,
         log.log_start,
         bytes_max,
-        log.high_watermark,
     )

@@ -37,7 +37,7 @@ class InSyncKeeper:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Somebody has caught up."""
+        """Somebody has caught up, or the disk has refused a write."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -79,7 +79,10 @@ class InSyncKeeper:
             )
             if wanted is not None:
                 state = replicas.state
-                found.append(InSyncProposal(topic, index, state.leader_epoch, state.epoch, list(wanted)))
+                is_damaged = leadership.is_damaged
+                found.append(
+                    InSyncProposal(topic, index, state.leader_epoch, state.epoch, list(wanted), is_damaged)
+                )
             if len(found) >= _PROPOSAL_COUNT_MAX:
                 break
         return found

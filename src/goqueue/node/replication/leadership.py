@@ -3,7 +3,7 @@ is appended wakes the followers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from goqueue.core.cluster.partitions import PartitionState
 from goqueue.core.replica.replicas import Replicas
@@ -16,23 +16,55 @@ WhenChanged = Callable[
 
 class Leadership:
     def __init__(
-        self, me: int, state: PartitionState, *, min_in_sync: int, now_ms: int, when_changed: WhenChanged
+        self,
+        me: int,
+        state: PartitionState,
+        *,
+        min_in_sync: int,
+        now_ms: int,
+        when_changed: WhenChanged,
+        when_failed: Callable[[], None],
     ) -> None:
         self.replicas = Replicas(me, state, min_in_sync=min_in_sync, now_ms=now_ms)
         self.epoch = state.leader_epoch
         self._me = me
         self._when_changed = when_changed
+        self._when_failed = when_failed
         self._logs: dict[str, Partition] = {}
         self._followers = self._others(state)
+        self.is_cut_off = False
 
     @property
     def has_enough(self) -> bool:
         return self.replicas.has_enough
 
+    def note_contact(self, *, is_silent: bool, heard_ms: Mapping[int, int], oldest_ms: int) -> None:
+        """`is_silent`: the controller has not been heard of for so long that it may have chosen another leader. Without it
+        the in-sync set stays as it is, so where somebody of that is silent as well, nothing is committed any more."""
+        was_cut_off = self.is_cut_off
+        self.is_cut_off = is_silent and self.replicas.is_stuck(heard_ms, oldest_ms)
+        if self.is_cut_off and not was_cut_off:
+            for partition in self._logs.values():
+                partition.cut_off()
+
     @property
     def has_failed(self) -> bool:
-        """A log of the partition cannot be written any more."""
-        return any(partition.log.failure is not None for partition in self._logs.values())
+        """A log of the partition is damaged, or cannot be written any more, or not until there is space."""
+        logs = [partition.log for partition in self._logs.values()]
+        return self.is_damaged or any(log.failure is not None or log.is_out_of_space for log in logs)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Something in it cannot be read."""
+        return any(partition.damaged_from is not None for partition in self._logs.values())
+
+    def damaged(self, partition: Partition) -> bool:
+        """Whoever is in sync has what cannot be read here, and is to lead. This node fetches it again then."""
+        self._when_failed()
+        return len(self.replicas.state.in_sync) > 1
+
+    def failed(self, partition: Partition) -> None:
+        self._when_failed()
 
     def expect(self, partitions: Sequence[Partition]) -> None:
         """The partition and its companions: nobody is in sync who is not so in all of them."""
@@ -41,14 +73,24 @@ class Leadership:
     def began(self, partition: Partition) -> None:
         log = partition.log
         self._logs[partition.topic] = partition
-        self.replicas.add_log(partition.topic, end=log.end, high_watermark=log.high_watermark)
+        self.replicas.add_log(
+            partition.topic, end=log.end, durable_end=log.durable_end, high_watermark=log.high_watermark
+        )
         self.appended(partition)
 
     def appended(self, partition: Partition) -> None:
         name = partition.topic
         self.replicas.appended(name, partition.log.end)
+        if self.replicas.is_replicated:
+            partition.commit.request()  # nobody is shown it before, so it is not left to the next flush
         self._raise(partition)
         self._when_changed(partition, self._followers, True)
+
+    def synced(self, partition: Partition) -> None:
+        """More of its log is on disk here."""
+        if self._logs.get(partition.topic) is partition:
+            self.replicas.synced(partition.topic, partition.log.durable_end)
+            self._raise(partition)
 
     def fetched(self, follower: int, partition: Partition, offset: int, now_ms: int) -> None:
         """It has everything before `offset` on its disk."""
@@ -70,7 +112,10 @@ class Leadership:
             self._raise(partition)
 
     def update(self, state: PartitionState, *, min_in_sync: int) -> None:
-        """The controller has changed the partition; this node goes on leading it."""
+        """The controller has changed the partition; this node goes on leading it. So the controller is there: whoever writes now
+        is not to hear that nobody knows what becomes of it until the next look at who is silent."""
+        if state.epoch != self.replicas.state.epoch:
+            self.is_cut_off = False
         self.replicas.update(state, min_in_sync=min_in_sync)
         self._followers = self._others(state)
         for partition in self._logs.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from typing import Final
 
 from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
 from goqueue.log.disk import Disk
@@ -15,6 +16,7 @@ from goqueue.node.commit import Spawn
 from goqueue.node.config import ClusterConfig
 from goqueue.node.monotonic import monotonic_ms
 from goqueue.node.partition import Partition
+from goqueue.node.replication.contact import Contact
 from goqueue.node.replication.following import Follower, NameOf, UncleanEpochOf
 from goqueue.node.replication.in_sync import InSyncKeeper, Propose
 from goqueue.node.replication.leadership import Leadership
@@ -26,6 +28,9 @@ from goqueue.node.topic_table import TopicTable
 logger = logging.getLogger(__name__)
 Place = tuple[str, int]
 LeadershipWatcher = Callable[[str, int, bool], None]  # topic, partition, whether this node leads it now
+# Another controller is there after twice `dead_ms` at most, and lets those go on who wait. Who is told before that it is not known
+# what becomes of its messages sends them again, and if it has no producer id they are stored twice.
+_SILENT_FACTOR: Final = 3
 
 
 class Replication:
@@ -43,6 +48,7 @@ class Replication:
         propose: Propose,
         limit_of: LimitOf,
         unclean_epoch_of: UncleanEpochOf,
+        controller_heard_ms: Callable[[], int],
     ) -> None:
         self._config = config
         self._links = links
@@ -58,14 +64,31 @@ class Replication:
         self._followers: dict[int, Follower] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._watchers: list[LeadershipWatcher] = []
-        self.server = ReplicaServer(table, when_joinable=lambda _: self._keeper.wake())
+        self.server = ReplicaServer(
+            table, when_joinable=lambda _: self._keeper.wake(), when_begun=self._forget_positions
+        )
         self._keeper = InSyncKeeper(
-            self._leaderships, self.server.heard_ms, propose, lag_ms_max=config.replica_lag_ms_max
+            self._leaderships,
+            self.server.heard_ms,
+            propose,
+            lag_ms_max=config.replica_lag_ms_max,
+        )
+        self._contact = Contact(
+            self._leaderships,
+            self.server.heard_ms,
+            controller_heard_ms,
+            heartbeat_ms=config.heartbeat_ms,
+            silent_ms=_SILENT_FACTOR * config.dead_ms,
         )
 
-    def work(self) -> Coroutine[None, None, None]:
+    def work(self) -> list[Coroutine[None, None, None]]:
         """What has to run all the time."""
-        return self._keeper.run()
+        return [self._keeper.run(), self._contact.run()]
+
+    @property
+    def has_joined(self) -> bool:
+        """It is known who this node is, and everything up to then; before that it may hold what an old catalogue has not."""
+        return self.number != NO_LEADER
 
     def when_leading(self, watcher: LeadershipWatcher) -> None:
         """It is called with every partition of a topic (no companions) that this node begins or ceases to lead; it may
@@ -133,6 +156,7 @@ class Replication:
             min_in_sync=min_in_sync,
             now_ms=monotonic_ms(),
             when_changed=self.server.changed,
+            when_failed=self._keeper.wake,
         )
         leadership.expect(partitions)
         self._leaderships[place] = leadership
@@ -180,6 +204,10 @@ class Replication:
             )
             self._tasks.append(self._spawn(follower.run()))
         return follower
+
+    def _forget_positions(self, follower: int, now_ms: int) -> None:
+        for leadership in self._leaderships.values():
+            leadership.replicas.began_anew(follower, now_ms)
 
     def _tell(self, place: Place, *, is_leading: bool) -> None:
         for watcher in self._watchers:

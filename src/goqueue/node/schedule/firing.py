@@ -7,16 +7,17 @@ the same batch with the same sequence; only then tombstones say that it is done.
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, Protocol
 
 from goqueue.core.producer import last_sequence
 from goqueue.core.schedule.events import Firing, Message
-from goqueue.log.batch import ATTRIBUTE_LOG_APPEND_TIME, encode_batch
+from goqueue.log.batch import ATTRIBUTE_LOG_APPEND_TIME, BatchHeader, encode_batch
 from goqueue.log.compression import CODEC_OF_SETTING, Codec
 from goqueue.model.errors import OutOfOrderSequence, ProducerFenced, TimedOut
 from goqueue.model.record import NewRecord, Producer
 from goqueue.model.settings import TimestampType
 from goqueue.node.clock import Clock
+from goqueue.node.partition import Partition, Stored
 from goqueue.node.producers import Producers
 from goqueue.node.schedule.metrics import ScheduleMetrics
 from goqueue.node.schedule.nearby import size_of
@@ -27,6 +28,19 @@ from goqueue.node.topic_table import TopicTable
 logger = logging.getLogger(__name__)
 _BATCH_BYTES_MAX: Final = 1024 * 1024
 _BATCH_OVERHEAD_BYTES: Final = 64
+
+
+class Onward(Protocol):
+    """Of topics whose partitions go away while messages wait there (ADR 35)."""
+
+    def home_of(self, topic: str, index: int) -> int:
+        """Where something without a key goes that was meant for a partition; there, if that is not decided."""
+
+    def sends_all_on(self, partition: Partition) -> bool:
+        """It takes nothing any more."""
+
+    async def send_on(self, partition: Partition, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
+        """Have a batch appended where its records live now, durably, and what is left of it here."""
 
 
 class Firer:
@@ -43,6 +57,7 @@ class Firer:
         self._succession = succession
         self._metrics = metrics
         self._clock = clock
+        self.onward: Onward | None = None
 
     async def run(self, schedule: OwnedSchedule) -> None:
         """Until nothing is due, or the topic is deleted. One at a time for each schedule."""
@@ -117,7 +132,7 @@ class Firer:
         await source.lead()
         schedule.tenure.check()
         try:
-            end = self._append(schedule, firing, [known[id].record for id in firing.ids])
+            end = await self._append(schedule, firing, [known[id].record for id in firing.ids])
         except (OutOfOrderSequence, ProducerFenced) as error:
             # The partition has lost batches of this producer, so it does not have this one either.
             logger.warning("a schedule begins a new sequence error=%r", error.sentence)
@@ -138,7 +153,7 @@ class Firer:
         schedule.add_together(messages_next, [*schedule.state.fired(firing), *events])
         self._metrics.scheduled.inc(len(messages_next))
 
-    def _append(self, schedule: OwnedSchedule, firing: Firing, records: list[NewRecord]) -> int:
+    async def _append(self, schedule: OwnedSchedule, firing: Firing, records: list[NewRecord]) -> int:
         """The offset that must be durable."""
         if not records:
             return 0
@@ -151,12 +166,15 @@ class Firer:
             codec=CODEC_OF_SETTING.get(settings.compression_type, Codec.NONE),
             attributes=ATTRIBUTE_LOG_APPEND_TIME if is_stamped else 0,
         )
-        return schedule.source.append(batch, header, now_ms=self._clock.now_ms()).end
+        source, now_ms = schedule.source, self._clock.now_ms()
+        if self.onward is not None and self.onward.sends_all_on(source):
+            return (await self.onward.send_on(source, batch, header, now_ms)).end
+        return source.append(batch, header, now_ms=now_ms).end
 
     async def _settled(self, schedule: OwnedSchedule, end: int) -> None:
         while True:
             try:
-                return await schedule.source.settled(end)
+                return await schedule.source.settled(end, under=schedule.tenure.leadership)
             except TimedOut as error:
                 logger.warning("delayed messages reach the disk slowly error=%r", error.sentence)
 

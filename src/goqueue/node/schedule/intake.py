@@ -70,6 +70,7 @@ class Intake:
         if taken is not None:
             later = await self._taken_before(schedule, taken, rows)
         elif delayed and not is_stored:
+            self._scheduler.check_takes(partition)
             later = self._take(schedule, header, producer, delayed)
         else:
             return Divided(header, batch)

@@ -60,14 +60,14 @@ class ScheduleLog:
 
     async def settled(self) -> None:
         """Until everything appended so far is on disk; raises where that is not known to be so in time."""
-        await self.partition.settled(self.end)
+        await self.partition.settled(self.end, under=self._tenure.leadership)
         self._check_settled()
 
     async def settled_at_last(self, end: int) -> None:
         """However long it takes; raises if it never will be."""
         while True:
             try:
-                await self.partition.settled(end)
+                await self.partition.settled(end, under=self._tenure.leadership)
                 return self._check_settled()
             except TimedOut as error:
                 logger.warning("a schedule's log is slow error=%r", error.sentence)

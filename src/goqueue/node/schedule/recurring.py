@@ -26,7 +26,7 @@ from goqueue.model.record import NewRecord
 from goqueue.model.recurrence import SCHEDULE_HEADER, SCHEDULED_AT_HEADER, Recurrence
 from goqueue.node.clock import Clock
 from goqueue.node.guard import Guard
-from goqueue.node.publish import check_record
+from goqueue.node.message_sizes import check_record
 from goqueue.node.requests import NewMessage
 from goqueue.node.schedule.due_times import due_times
 from goqueue.node.schedule.intake import lane_in
@@ -65,7 +65,7 @@ class RecurringSchedules:
         check_schedule_name(name)
         _check_headers(message.record)
         check_record(named_record(message.record, name, 0), target.settings, self._guard.limits)
-        index = _partition(target, name, message)
+        index = self._scheduler.home_of(topic, _partition(target, name, message))
         now_ms = self._clock.now_ms()
         due_ms = await self._threads.run(lambda: first_ms(recurrence, due_times(recurrence, now_ms), now_ms))
         content_hash = _hash(message)
@@ -78,6 +78,7 @@ class RecurringSchedules:
             found = _find(others, name)
             if found is None:
                 _admit(others)
+                self._scheduler.check_takes(schedule.source)
                 if due_ms is None:
                     raise _never_due(recurrence)
                 recurring = Recurring(name, recurrence, now_ms, content_hash, due_ms)
@@ -93,7 +94,7 @@ class RecurringSchedules:
 
     def partition_of(self, topic: str, name: str, message: NewMessage) -> int:
         """Where a new schedule of this name would be."""
-        return _partition(self._table.get(topic), name, message)
+        return self._scheduler.home_of(topic, _partition(self._table.get(topic), name, message))
 
     async def delete(self, topic: str, name: str) -> None:
         """Once this returns nothing is fired any more but what is being fired."""

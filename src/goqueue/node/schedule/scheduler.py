@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from goqueue.core.schedule.events import Message
 from goqueue.core.schedule.states import WAITING, State
 from goqueue.log.disk import Disk
+from goqueue.model.cluster_errors import HomeUndecided
 from goqueue.model.errors import GoQueueError, InvalidRequest, ScheduleNotFound
 from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
@@ -25,7 +26,7 @@ from goqueue.node.guard import Guard
 from goqueue.node.metrics import Metrics
 from goqueue.node.partition import Partition
 from goqueue.node.producers import Producers
-from goqueue.node.schedule.firing import Firer
+from goqueue.node.schedule.firing import Firer, Onward
 from goqueue.node.schedule.metrics import ScheduleMetrics
 from goqueue.node.schedule.nearby import Room
 from goqueue.node.schedule.requests import Delayed, DelayedPage, DelayStats
@@ -74,6 +75,24 @@ class Scheduler:
         self._metrics = ScheduleMetrics(metrics.registry, self._pending_count)
         self._succession = Succession(threads)
         self._firer = Firer(table, producers, self._succession, self._metrics, clock)
+
+    @property
+    def onward(self) -> Onward | None:
+        """Who sends on what is due in a partition that goes away."""
+        return self._firer.onward
+
+    @onward.setter
+    def onward(self, onward: Onward) -> None:
+        self._firer.onward = onward
+
+    def home_of(self, topic: str, index: int) -> int:
+        """The partition where a schedule belongs that was meant for one."""
+        return index if self.onward is None else self.onward.home_of(topic, index)
+
+    def check_takes(self, partition: Partition) -> None:
+        """At the last moment before something is to wait in a partition: one that goes away takes nothing that would go with it."""
+        if self.onward is not None and self.onward.sends_all_on(partition):
+            raise HomeUndecided(partition.topic, partition.index, "it goes away, and nothing may wait there")
 
     async def start(self) -> None:
         """Read what waits, where this node is alone; else that is done as it begins to lead. Then `run` and `keep` have to be
@@ -186,6 +205,7 @@ class Scheduler:
         """Keep messages until they are due: for each its id, or why it is not kept. What has an id is durable."""
         schedule = await self.open(topic, index)
         await schedule.log.lead()
+        self.check_takes(schedule.source)
         ids, error = schedule.add(messages)
         if ids:
             self.note(schedule, len(ids))

@@ -39,7 +39,7 @@ class SpreadPublisher:
         """As `Publisher.publish`, wherever the partitions are."""
         if self._forwarding.leads_all(topic):
             return await self._publisher.publish(topic, messages, acks=acks, producer=producer)
-        placed = self._publisher.placed(topic, messages)
+        placed = self._publisher.placed(topic, messages, is_idempotent=producer is not None)
         if producer is not None and len({one.partition for one in placed}) != 1:
             # It goes nowhere: this node can say why as well as any.
             return await self._publisher.publish(topic, placed, acks=acks, producer=producer)

@@ -112,7 +112,7 @@ class Markers:
             is_epoch_bumped=marker.is_epoch_bumped,
         )
         self.pledges.marked(part, id)
-        await partition.settled(stored.end)
+        await partition.settled(stored.end, under=stored.under, gives_up=True)
 
     async def _tell_partition(self, marker: Marker, part: TopicPartition) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Protocol
 
+from goqueue.core.raft.messages import Entry
 from goqueue.sim.cluster.history import ClusterHistory, Life
 from goqueue.sim.history import Place
 from goqueue.sim.kafka.history import Part
@@ -192,12 +193,12 @@ class MetadataAgrees:
     """Every node applies the same at the same index of the metadata."""
 
     def check(self, history: ClusterHistory) -> None:
-        known: dict[int, tuple[bytes, Life]] = {}
+        known: dict[int, tuple[Entry, Life]] = {}
         for applied in history.applied:
-            payload, by = known.setdefault(applied.index, (applied.payload, applied.by))
-            if payload != applied.payload:
+            entry, by = known.setdefault(applied.entry.index, (applied.entry, applied.by))
+            if entry != applied.entry:
                 history.violate(
-                    f"at index {applied.index} {by} applied {payload[:200]!r} and {applied.by} {applied.payload[:200]!r}"
+                    f"at index {entry.index} {by} applied {_shown(entry)} and {applied.by} {_shown(applied.entry)}"
                 )
 
 
@@ -213,3 +214,7 @@ CLUSTER_CHECKERS: tuple[ClusterChecker, ...] = (
     EpochsFence(),
     MetadataAgrees(),
 )
+
+
+def _shown(entry: Entry) -> str:
+    return f"{entry.kind} of term {entry.term}: {entry.payload[:200]!r}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from goqueue.sim.cluster.host import KAFKA_PORT
 from goqueue.sim.http import NoAnswer
-from goqueue.sim.kafka.client import SimKafkaClient, requests
+from goqueue.sim.kafka.client import REQUEST_TIMEOUT_S, SimKafkaClient, requests
 from goqueue.sim.kafka.history import Part
 
 # Answers after which a client asks for metadata and tries the same thing again: it does not know yet who leads, or the
@@ -23,18 +23,35 @@ class Leader(NamedTuple):
 
 
 class ClusterClient:
-    def __init__(self, name: str, hosts: list[str], rng: Random) -> None:
+    def __init__(
+        self, name: str, hosts: list[str], rng: Random, *, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
         self.leaders: dict[Part, Leader] = {}
+        self._epochs: dict[
+            tuple[bytes, int], int
+        ] = {}  # the newest that was heard of, by topic id and partition
         self._name = name
         self._hosts = hosts
         self._rng = rng
+        self._timeout_s = timeout_s
         self._links: dict[str, SimKafkaClient] = {}
+
+    @property
+    def is_connected(self) -> bool:
+        """To every node that it has asked."""
+        return bool(self._links) and all(link.is_connected for link in self._links.values())
+
+    @property
+    def connection_count(self) -> int:
+        return sum(link.connection_count for link in self._links.values())
 
     async def ask(self, host: str, api: str, version: int, /, **fields: Any) -> Any:
         """One node; `NoAnswer` if it has none."""
         link = self._links.get(host)
         if link is None:
-            link = self._links[host] = SimKafkaClient(self._name, (host, KAFKA_PORT))
+            link = self._links[host] = SimKafkaClient(
+                self._name, (host, KAFKA_PORT), timeout_s=self._timeout_s
+            )
         return await link.call(api, version, **fields)
 
     async def ask_any(self, api: str, version: int, /, **fields: Any) -> Any:
@@ -61,13 +78,13 @@ class ClusterClient:
         hosts = {broker.node_id: broker.host for broker in answer.brokers}
         for found in answer.topics:
             for one in found.partitions:
-                part, known = (
-                    Part(topic, one.partition_index),
-                    self.leaders.get(Part(topic, one.partition_index)),
-                )
-                if one.leader_id not in hosts or (known is not None and known.epoch > one.leader_epoch):
+                key = bytes(found.topic_id), one.partition_index
+                if one.leader_id not in hosts or one.leader_epoch < self._epochs.get(key, 0):
                     continue  # an older truth than one that is known
-                self.leaders[part] = Leader(hosts[one.leader_id], one.leader_epoch)
+                self._epochs[key] = one.leader_epoch
+                self.leaders[Part(topic, one.partition_index)] = Leader(
+                    hosts[one.leader_id], one.leader_epoch
+                )
 
     async def pause(self) -> None:
         await asyncio.sleep(self._rng.uniform(0.05, 0.4))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from goqueue.core.raft.states import Role
+from goqueue.core.raft.states import Ready, Role
 from goqueue.node.node import Node
 from goqueue.sim.cluster.disks import holds
 from goqueue.sim.cluster.history import Applied, ClusterHistory, Led, Life, Ruled
-from goqueue.sim.cluster.host import SimHost, node_config
+from goqueue.sim.cluster.host import Chance, SimHost, node_config
 from goqueue.sim.kafka.history import Part
 from goqueue.sim.loop import SimLoop
 
@@ -18,13 +18,27 @@ from goqueue.sim.loop import SimLoop
 class SimCluster:
     """Hosts `node-1`, `node-2` and so on. Whatever must be the same for ever is told to the history as it happens."""
 
-    def __init__(self, loop: SimLoop, size: int, rng: Random, history: ClusterHistory) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        size: int,
+        rng: Random,
+        history: ClusterHistory,
+        chances: Sequence[Chance] | None = None,
+    ) -> None:
+        """`chances` are those of the nodes, by number; without them the seed decides."""
         self.names = [f"node-{number}" for number in range(1, size + 1)]
         self._loop = loop
         self._history = history
         self.hosts = {
-            name: SimHost(loop, node_config(name, self.names), Random(rng.getrandbits(64)), self._watch)
-            for name in self.names
+            name: SimHost(
+                loop,
+                node_config(name, self.names),
+                Random(rng.getrandbits(64)),
+                self._watch,
+                chances[at] if chances else None,
+            )
+            for at, name in enumerate(self.names)
         }
 
     def start(self) -> None:
@@ -75,8 +89,8 @@ class SimCluster:
         node._quorum.when_changed(partial(self._note_rule, life, node))
         if node.cluster is not None:
             node.cluster.replication.when_leading(partial(self._note_lead, life, node))
-        metadata = node._metadata
-        setattr(metadata, "apply", partial(self._note_applied, life, metadata.apply))  # noqa: B010 - for mypy
+        quorum = node._quorum
+        setattr(quorum, "_apply", partial(self._note_applied, life, quorum._apply))  # noqa: B010 - for mypy
 
     def _note_rule(self, life: Life, node: Node) -> None:
         raft = node._quorum.raft
@@ -88,8 +102,7 @@ class SimCluster:
         if is_leading and leadership is not None:
             self._history.led.append(Led(Part(topic, index), leadership.epoch, life, self._loop.time()))
 
-    def _note_applied(
-        self, life: Life, apply: Callable[[int, bytes], None], index: int, payload: bytes
-    ) -> None:
-        self._history.applied.append(Applied(index, payload, life))
-        apply(index, payload)
+    def _note_applied(self, life: Life, apply: Callable[[Ready], None], ready: Ready) -> None:
+        """Every entry, also those that only begin a term: an index must never hold another."""
+        self._history.applied += [Applied(entry, life) for entry in ready.committed]
+        apply(ready)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from goqueue.core.raft.messages import Entry
 from goqueue.sim.kafka.history import Part
 
 
@@ -76,8 +77,7 @@ class Ruled:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    index: int
-    payload: bytes
+    entry: Entry
     by: Life
 
 

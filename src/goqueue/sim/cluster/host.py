@@ -20,11 +20,11 @@ from goqueue.node.config import ClusterConfig, LogConfig, NodeConfig, Peer
 from goqueue.node.node import Node
 from goqueue.peer.dialling import Credentials
 from goqueue.peer.links import PeerLinks
-from goqueue.sim.broker import EPOCH_MS
 from goqueue.sim.disk import SimDisk
 from goqueue.sim.ids import SimIds
 from goqueue.sim.loop import SimLoop
 from goqueue.sim.process import Process
+from goqueue.sim.queue.clock import JumpingClock
 
 HTTP_PORT: Final = 8080
 KAFKA_PORT: Final = 9092
@@ -35,29 +35,19 @@ _SECRET: Final = b"every node of a simulated cluster knows this"
 logger = logging.getLogger(__name__)
 
 Watch = Callable[["SimHost", Node], None]
-
-
-class HostClock:
-    """The time of day, which on this host may be another than elsewhere."""
-
-    def __init__(self, loop: SimLoop) -> None:
-        self._loop = loop
-        self.ahead_ms = 0
-
-    def now_ms(self) -> int:
-        return EPOCH_MS + int(self._loop.time() * 1_000) + self.ahead_ms
+Chance = Callable[[int], int]
 
 
 def node_config(name: str, names: list[str]) -> NodeConfig:
     """Impatient nodes: a run has many elections in few virtual seconds."""
     return NodeConfig(
         node_id=name,
-        log=LogConfig(checkpoint_interval_ms=3_000, cleanup_interval_ms=2_000, sync_timeout_ms=10_000),
-        groups=GroupConfig(consumer_session_ms=3_000, consumer_heartbeat_ms=700),
+        log=LogConfig(checkpoint_interval_ms=3_000, cleanup_interval_ms=5_000, sync_timeout_ms=10_000),
+        groups=GroupConfig(consumer_session_ms=3_000, consumer_heartbeat_ms=700, gate_wait_ms=600_000),
         cluster=ClusterConfig(
             peers=tuple(Peer(each, each, CLUSTER_PORT) for each in names),
-            heartbeat_ms=300,
-            suspect_ms=600,
+            heartbeat_ms=400,
+            suspect_ms=800,
             dead_ms=1_200,
             lease_ms=2_000,
             lease_renew_ms=400,
@@ -65,7 +55,6 @@ def node_config(name: str, names: list[str]) -> NodeConfig:
             leave_ms=5_000,
             command_timeout_ms=8_000,
             replica_lag_ms_max=2_000,
-            replica_wait_ms=300,
             balance_ms=6_000,
         ),
     )
@@ -74,9 +63,12 @@ def node_config(name: str, names: list[str]) -> NodeConfig:
 class SimHost:
     """`node` is that of the life that runs, from its first moment; `problems` says which lives ended as none should."""
 
-    def __init__(self, loop: SimLoop, config: NodeConfig, rng: Random, watch: Watch) -> None:
+    def __init__(
+        self, loop: SimLoop, config: NodeConfig, rng: Random, watch: Watch, chance: Chance | None = None
+    ) -> None:
+        """`chance` draws a number below another, from `rng` unless it is given."""
         self.name = config.node_id
-        self.clock = HostClock(loop)
+        self.clock = JumpingClock(loop)
         self.disk = SimDisk(Random(rng.getrandbits(64)), stall=loop.stall)
         self.node: Node | None = None
         self.is_ready = False
@@ -88,6 +80,7 @@ class SimHost:
         self._rng = rng
         self._ids = SimIds(Random(rng.getrandbits(64)))
         self._watch = watch
+        self._chance = chance
         self._process: Process | None = None
         self._stop_asked = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -177,7 +170,8 @@ class SimHost:
             address_of=lambda target: (target, CLUSTER_PORT),
             chance=rng.random,
         )
-        node = Node(self._config, process.disk, self.clock, self._ids, links, rng.randrange)
+        chance = self._chance or rng.randrange
+        node = Node(self._config, process.disk, self.clock, self._ids, links, chance)
         return node, links
 
     async def _run(self, node: Node, stop_asked: asyncio.Event) -> None:

@@ -1,13 +1,10 @@
-"""Deliberate mistakes of a cluster that the simulation must find.
-
-`forget_votes` and `commit_older_terms` are not in `goqueue.sim.mutants.MUTANTS`: no seed has caught them yet. What they break is rare
-enough that Raft's own tests have to find it.
-"""
+"""Deliberate mistakes of a cluster that the simulation must find."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any  # of states: whatever events they have
 from unittest.mock import patch
 
 from msgspec import structs
@@ -17,17 +14,19 @@ from goqueue.core.cluster.partitions import PartitionState
 from goqueue.core.raft import election, voters
 from goqueue.core.raft.election import is_up_to_date
 from goqueue.core.raft.messages import AskVote
-from goqueue.core.raft.raft import HardState, Raft, Restored
+from goqueue.core.raft.raft import HardState, Raft
 from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.partition_log import Slice
 from goqueue.model.errors import GoQueueError
 from goqueue.node import fetch
 from goqueue.node.cluster.ports import ReplicaFound, ReplicaWant
-from goqueue.node.cluster.quorum_log import QuorumLog
 from goqueue.node.fetch import Fetched
+from goqueue.node.led_shards import LedShards
 from goqueue.node.partition import Partition
 from goqueue.node.replication import following, serving
 from goqueue.node.replication.following import Follower
+from goqueue.node.replication.leadership import Leadership
+from goqueue.node.state_log import StateLog
 
 
 @contextmanager
@@ -46,13 +45,12 @@ def vote_twice() -> Iterator[None]:
 @contextmanager
 def forget_votes() -> Iterator[None]:
     """A vote does not survive a restart."""
-    restore = QuorumLog._restored
+    restored_term = Raft._restored_term
 
-    def forgetful(self: QuorumLog, *args: object, **options: object) -> Restored:
-        found = restore(self, *args, **options)  # type: ignore[arg-type]  # handed on as they came
-        return structs.replace(found, state=HardState(found.state.term, None, found.state.is_recovering))
+    def forgetful(self: Raft, state: HardState) -> tuple[int, str | None]:
+        return restored_term(self, state)[0], None
 
-    with patch.object(QuorumLog, "_restored", forgetful):
+    with patch.object(Raft, "_restored_term", forgetful):
         yield
 
 
@@ -60,7 +58,7 @@ def forget_votes() -> Iterator[None]:
 def ack_alone() -> Iterator[None]:
     """`acks=all` is answered when the leader itself has the batch on disk."""
 
-    async def settled(self: Partition, end: int, *, since: float | None = None) -> None:
+    async def settled(self: Partition, end: int, *, since: float | None = None, **_: object) -> None:
         await self.commit.wait(end, since=since)
 
     with patch.object(Partition, "settled", settled):
@@ -181,4 +179,47 @@ def decide_alone() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (election, voters):
             stack.enter_context(patch.object(module, "quorum", lambda voters: 1))
+        yield
+
+
+@contextmanager
+def coordinate_on() -> Iterator[None]:
+    """A node goes on as the coordinator of what it leads no longer: it answers from memory, and what it decides stays there."""
+    note, append, settled, lead = LedShards.note, StateLog.append, StateLog.settled, StateLog.lead
+
+    def is_over(log: StateLog[Any]) -> bool:
+        return log._leadership is not None and log._partition.leadership is not log._leadership
+
+    def keep(self: LedShards[Any], topic: str, index: int, is_leading: bool) -> None:
+        if is_leading or topic != self._topic:
+            note(self, topic, index, is_leading)
+
+    def remember(self: StateLog[Any], events: Sequence[Any]) -> None:
+        if not is_over(self):
+            append(self, events)
+
+    async def assume(self: StateLog[Any]) -> None:
+        if not is_over(self):
+            await settled(self)
+
+    async def lead_on(self: StateLog[Any]) -> None:
+        if not is_over(self):
+            await lead(self)
+
+    with (
+        patch.object(LedShards, "note", keep),
+        patch.object(StateLog, "append", remember),
+        patch.object(StateLog, "settled", assume),
+        patch.object(StateLog, "lead", lead_on),
+    ):
+        yield
+
+
+@contextmanager
+def keep_damage() -> Iterator[None]:
+    """A leader that cannot read what it has leads on, though others have it."""
+    with (
+        patch.object(Leadership, "damaged", lambda self, partition: False),
+        patch.object(Leadership, "is_damaged", property(lambda self: False)),
+    ):
         yield

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from goqueue.model.record import Producer
 from goqueue.sim.cluster.client import RETRIABLE
 from goqueue.sim.cluster.history import Acked
@@ -29,7 +27,7 @@ class ClusterProducer:
 
     async def run(self, batch_count: int) -> None:
         for number in range(batch_count):
-            await asyncio.sleep(self._rng.expovariate(1.5))
+            await self._world.breathe(self._rng, 1.5)
             values = tuple(f"{self._name}.{number}.{index}" for index in range(self._rng.randint(1, 3)))
             self._world.history.sent |= dict.fromkeys(values, self._part)
             while not await self._send(values):

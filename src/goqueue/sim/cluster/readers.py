@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 from goqueue.sim.cluster.client import RETRIABLE, ClusterClient
 from goqueue.sim.cluster.history import Latest, Read
@@ -15,6 +15,12 @@ from goqueue.sim.kafka.history import Part, now_s
 
 OFFSET_OUT_OF_RANGE = 1
 _BYTES_MAX = 1_000_000
+
+
+class Fetched(NamedTuple):
+    values: dict[int, str]  # by offset, also of transactions that are open or aborted
+    next_offset: int
+    high_watermark: int
 
 
 class ClusterReader:
@@ -64,24 +70,21 @@ class ClusterReader:
                     f"{self._name}: {part} at {start} gave {read} on {leader.host} at {now_s():.3f} s"
                 )
             return
-        values, high_watermark = read
-        self._note(leader.host, part, start, values, high_watermark, leader.epoch)
-        self._positions[part] = max(values, default=start - 1) + 1
+        self._note(leader.host, part, start, read, leader.epoch)
+        self._positions[part] = read.next_offset
 
     async def _roam(self, part: Part) -> None:
         """Whoever has the partition may serve it, as far as it knows that it is committed."""
         host = self._rng.choice(self._world.cluster.names)
         read = await fetch(self._client, host, part, 0, epoch=-1, wait_ms=0, bytes_max=_BYTES_MAX)
         if not isinstance(read, int):
-            self._note(host, part, 0, *read)
+            self._note(host, part, 0, read)
         elif read not in RETRIABLE:
             self._world.history.violate(f"{self._name}: {part} at 0 gave {read} on {host} at {now_s():.3f} s")
 
-    def _note(
-        self, host: str, part: Part, start: int, values: dict[int, str], high_watermark: int, epoch: int = -1
-    ) -> None:
+    def _note(self, host: str, part: Part, start: int, read: Fetched, epoch: int = -1) -> None:
         self._world.history.reads.append(
-            Read(self._name, host, part, start, values, high_watermark, now_s(), epoch)
+            Read(self._name, host, part, start, read.values, read.high_watermark, now_s(), epoch)
         )
 
     async def _ask_end(self, part: Part) -> None:
@@ -96,8 +99,8 @@ class ClusterReader:
 
 async def fetch(
     client: ClusterClient, host: str, part: Part, start: int, *, epoch: int, wait_ms: int, bytes_max: int
-) -> tuple[dict[int, str], int] | int:
-    """Values and the high watermark, or an error code."""
+) -> Fetched | int:
+    """What there is, or an error code."""
     kinds = requests("fetch")
     answer = await client.ask(
         host,
@@ -128,7 +131,7 @@ async def fetch(
     records = read_records(bytes(one.records or b""), start)
     if records.is_corrupt:
         raise AssertionError(f"{host} served a damaged batch of {part} after {records.next_offset}")
-    return records.values, one.high_watermark
+    return Fetched(records.values, records.next_offset, one.high_watermark)
 
 
 async def end_of(client: ClusterClient, host: str, part: Part, epoch: int) -> int | None:

@@ -13,11 +13,20 @@ from random import Random
 from goqueue.sim.cluster.admins import ClusterAdmin
 from goqueue.sim.cluster.checkers import CLUSTER_CHECKERS
 from goqueue.sim.cluster.cluster import SimCluster
+from goqueue.sim.cluster.delays import Delays
 from goqueue.sim.cluster.disks import durable_batches
+from goqueue.sim.cluster.groups import Groups
 from goqueue.sim.cluster.history import ClusterHistory, FinalLog
+from goqueue.sim.cluster.keyed import Keyed
 from goqueue.sim.cluster.logs import stamped
+from goqueue.sim.cluster.operators import Operators
+from goqueue.sim.cluster.party import NewParty, Party
 from goqueue.sim.cluster.producers import ClusterProducer
+from goqueue.sim.cluster.queue_world import often_saved
+from goqueue.sim.cluster.queues import Queues
 from goqueue.sim.cluster.readers import ClusterReader, end_of, fetch
+from goqueue.sim.cluster.shards import few_shards
+from goqueue.sim.cluster.transactions import Transactions
 from goqueue.sim.cluster.weather import Weather
 from goqueue.sim.cluster.world import Topic, World
 from goqueue.sim.http import NoAnswer
@@ -26,14 +35,31 @@ from goqueue.sim.loop import SimLoop, run
 from goqueue.sim.outcome import Outcome
 
 _BEGIN_S_MAX = 60.0
-_FINISH_S_MAX = 120.0
+_FINISH_S_MAX = 180.0
 _LOOK_S = 0.25
 _ELECTIONS = ("slow-election", "leaders")
 _BYTES_MAX = 10_000_000
+_SHARD_COUNT = 3
+
+# Clients beside the plain producers and readers of every run; the seed says which of them take part.
+PARTIES: tuple[NewParty, ...] = (Groups, Transactions, Queues, Delays, Operators)
+_PARTY_RATE = 0.4
+_SPOILED_DISK_RATE = 0.15
+_OF_QUEUES: tuple[NewParty, ...] = (Queues, Delays, Operators)  # all of them in every run of that workload
 
 
 def run_cluster_seed(seed: int) -> Outcome:
     return _run(seed, "cluster")
+
+
+def run_queues_seed(seed: int) -> Outcome:
+    """Queues, delayed messages and operators, all in one run."""
+    return _run(seed, "queues")
+
+
+def run_keyed_seed(seed: int) -> Outcome:
+    """A topic whose partitions come and go while every key keeps its order."""
+    return _run(seed, "keyed")
 
 
 def run_election_seed(seed: int) -> Outcome:
@@ -43,7 +69,7 @@ def run_election_seed(seed: int) -> Outcome:
 
 def _run(seed: int, workload: str) -> Outcome:
     async def main(loop: SimLoop) -> Outcome:
-        with stamped(loop):
+        with stamped(loop), few_shards(_SHARD_COUNT), often_saved(seed):
             return await _Run(loop, seed, workload).run()
 
     return run(main, seed=seed)
@@ -69,11 +95,20 @@ class _Run:
         )
         self._admin = ClusterAdmin(self._world, "admin")
         self._producers: list[ClusterProducer] = []
+        self._parties: list[Party] = [new_party(self._world) for new_party in self._taking_part()]
+
+    def _taking_part(self) -> list[NewParty]:
+        choice = Random(f"{self._workload}-{self._seed}-parties")
+        drawn = [new_party for new_party in PARTIES if choice.random() < _PARTY_RATE]
+        rosters: dict[str, list[NewParty]] = {"queues": list(_OF_QUEUES), "elections": [], "keyed": [Keyed]}
+        return rosters.get(self._workload, drawn)
 
     async def run(self) -> Outcome:
         tasks: list[asyncio.Task[None]] = []
         try:
             if await self._begin():
+                for party in self._parties:
+                    await party.start()
                 readers = self._start_readers()
                 producers = self._start_producers()
                 tasks = [*readers, *producers, self._world.start("admin", self._administrate())]
@@ -83,6 +118,8 @@ class _Run:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            for party in self._parties:
+                await party.end()
             for client in self._world.clients:
                 client.close()
             await self._cluster.end()
@@ -100,7 +137,11 @@ class _Run:
             history.violations,
             sum(len(acked.values) for acked in history.acked),
             sum(len(read.values) for read in history.reads),
-            [f"{self._size} nodes", *self._weather.names],
+            [
+                f"{self._size} nodes",
+                *(type(party).__name__.lower() for party in self._parties),
+                *self._weather.names,
+            ],
             self._loop.time(),
             self._workload,
         )
@@ -115,6 +156,9 @@ class _Run:
                 await self._until_settled()
                 await self._admin.create("orders", self._new_topic(self._rng.randint(1, 3)))
                 await self._admin.create("events", self._new_topic(1))
+                for party in self._parties:
+                    for name, partition_count in party.topics.items():
+                        await self._admin.create(name, self._new_topic(partition_count))
         except TimeoutError:
             self._history.violate(f"there is no cluster: {self._cluster.unsettled()}")
             return False
@@ -125,16 +169,18 @@ class _Run:
         return Topic(partition_count, replica_count, self._rng.choice((1, 2, 2)))
 
     def _start_producers(self) -> list[asyncio.Task[None]]:
+        taken = {topic for party in self._parties for topic in party.topics}
+        parts = [part for part in self._world.parts() if part.topic not in taken]
         return [
-            self._start_producer(self._rng.choice(self._world.parts()))
-            for _ in range(self._rng.randint(2, 4))
+            self._start_producer(self._rng.choice(parts))
+            for _ in range(self._rng.randint(1, max(1, 4 - len(self._parties))))
         ]
 
     def _start_producer(self, part: Part) -> asyncio.Task[None]:
         name = f"p{len(self._producers)}"
         producer = ClusterProducer(self._world, name, part)
         self._producers.append(producer)
-        count = 5 if self._is_quiet else self._rng.randint(20, 60)
+        count = 5 if self._is_quiet else self._rng.randint(20, 60) // (1 + len(self._parties))
         return self._world.start(name, producer.run(count))
 
     def _start_readers(self) -> list[asyncio.Task[None]]:
@@ -161,6 +207,8 @@ class _Run:
         async with asyncio.TaskGroup() as group:
             for count in counts:
                 group.create_task(self._weather.rage(count))
+        if Random(f"{self._workload}-{self._seed}-disks").random() < _SPOILED_DISK_RATE:
+            await self._weather.spoil_disk()
         await self._weather.calm()
 
     # ---------------------------------------------------------------- the end
@@ -170,16 +218,19 @@ class _Run:
         try:
             async with asyncio.timeout(_FINISH_S_MAX):
                 await asyncio.gather(*tasks)
+                await asyncio.gather(*(party.finish() for party in self._parties))
                 await self._until_settled()
                 await self._read_everything()
+            for party in self._parties:
+                party.check()
         except TimeoutError:
             waiting = [
                 f"{one.last_error}"
                 for one, task in zip(self._producers, tasks, strict=False)
                 if not task.done()
-            ]
+            ] + [party.waits_for for party in self._parties if party.waits_for]
             self._history.violate(
-                f"{_FINISH_S_MAX:g} s after the last fault: {self._cluster.unsettled()}; producers wait: {waiting}"
+                f"{_FINISH_S_MAX:g} s after the last fault: {self._cluster.unsettled()}; these wait: {waiting}"
             )
 
     async def _until_settled(self) -> None:
@@ -205,10 +256,10 @@ class _Run:
                 found = await fetch(
                     client, leader.host, part, offset, epoch=leader.epoch, wait_ms=0, bytes_max=_BYTES_MAX
                 )
-                if isinstance(found, int) or not found[0]:
+                if isinstance(found, int) or found.next_offset == offset:
                     return False
-                log.read |= found[0]
-                offset = max(found[0]) + 1
+                log.read |= found.values
+                offset = found.next_offset
         except NoAnswer:
             return False
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -16,6 +17,8 @@ from goqueue.sim.net import Network
 
 _CLOCK_MS_MAX: Final = 60_000  # two of them must stay within what signatures allow
 _SLOW: Final = Latency(usual_s_min=0.05, usual_s_max=0.4, tail_s_max=1.0, tail_rate=0.05)
+
+_CUT_S: Final = (0.5, 5.0)  # from shorter than anybody is missed to longer than every lease and session
 
 logger = logging.getLogger(__name__)
 
@@ -72,14 +75,45 @@ class Weather:
             self._revive()
 
     async def calm(self) -> None:
-        """Nothing fails any more; whoever is down or has a partition that stopped is started again."""
+        """Nothing fails any more and clocks are right; whoever is down or has a partition that stopped is started again."""
         self._network.heal()
         for host in self._cluster.hosts.values():
             host.disk.calm()
+            host.clock.ahead_ms = 0
             host.resume()
             if host.is_up and host.is_ready and not host.is_well:
                 await host.crash(power_cut=False)
         self._revive()
+
+    async def spoil_disk(self) -> None:
+        """One host gets an empty one, or bits of its files rot, when everybody has everything; what only that disk had would be
+        gone for good. As soon as it is back another one is killed: whoever counts on what the first had will miss it."""
+        await self.calm()
+        if not await self._until(lambda: not self._cluster.unsettled(), 30.0) or not self._has_spare_voter():
+            return
+        host, other = self._rng.sample(list(self._cluster.hosts.values()), 2)
+        name = self._rng.choice(("lost-disk", "rot"))
+        self.names.append(name)
+        logger.info("weather %s %s", name, host.name)
+        await host.crash(power_cut=False)
+        if name == "rot":
+            for _ in range(self._rng.randint(1, 4)):
+                logger.info("a bit is flipped %s", host.disk.flip_random_bit("logs/*.log"))
+        else:
+            host.disk.wipe()
+        await self._down((0.0, 3.0))
+        host.start()
+        if await self._until(partial(_is_ready, host), 30.0):
+            await self._down((0.0, 1.0))
+            await other.crash(power_cut=self._rng.random() < 0.5)
+            await self._down()
+        logger.info("weather %s is over", name)
+
+    def _has_spare_voter(self) -> bool:
+        """Operators may have left two; then none may lose what it knows."""
+        controller = self._cluster.controller()
+        node = controller.node if controller is not None else None
+        return node is not None and len(node._quorum.raft.voters) > 2
 
     def _revive(self) -> None:
         self._cluster.start()
@@ -143,13 +177,14 @@ class Weather:
             if host.is_ready:
                 await host.stop()
             self._revive()
-            await self._until_ready(host, 10.0)
+            await self._until(partial(_is_ready, host), 10.0)
 
-    async def _until_ready(self, host: SimHost, seconds: float) -> None:
+    async def _until(self, is_so: Callable[[], bool], seconds: float) -> bool:
         for _ in range(int(seconds * 10)):
-            if host.is_ready:
-                return
+            if is_so():
+                return True
             await asyncio.sleep(0.1)
+        return False
 
     async def _end_all(self) -> None:
         is_power = self._rng.random() < 0.6
@@ -193,13 +228,13 @@ class Weather:
         for one in some:
             for other in [*others, *clients]:
                 self._network.partition(one, other, reset=does_reset)
-        await self._down((0.5, 7.0))
+        await self._down(_CUT_S)
         self._network.heal()
 
     async def _cut_one_way(self) -> None:
         one, other = self._rng.sample(self._cluster.names, 2)
         self._network.partition(one, other, one_way=True)
-        await self._down((0.5, 7.0))
+        await self._down(_CUT_S)
         self._network.heal()
 
     async def _ring(self) -> None:
@@ -213,16 +248,20 @@ class Weather:
                     count > 3 and distance not in (1, count - 1)
                 ):
                     self._network.partition(one, other, reset=self._rng.random() < 0.3)
-        await self._down((0.5, 7.0))
+        await self._down(_CUT_S)
         self._network.heal()
 
     async def _slow_down(self) -> None:
         one, other = self._rng.sample(self._cluster.names, 2)
         self._network.slow(one, other, _SLOW)
-        await self._down((0.5, 7.0))
+        await self._down(_CUT_S)
         self._network.heal()
 
     async def _reset(self) -> None:
         for _ in range(self._rng.randint(1, 4)):
             self._network.reset(self._rng.choice([*self._cluster.names, *self._clients]))
             await self._down((0.05, 1.0))
+
+
+def _is_ready(host: SimHost) -> bool:
+    return host.is_ready

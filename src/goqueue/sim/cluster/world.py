@@ -18,6 +18,8 @@ from goqueue.sim.loop import SimLoop
 
 R = TypeVar("R")
 
+_HASTE = 10  # with nothing left to meet, clients do the rest of their work so many times as fast
+
 
 @dataclass(slots=True)
 class Topic:
@@ -46,6 +48,11 @@ class World:
 
     def child(self) -> Random:
         return Random(self.rng.getrandbits(64))
+
+    async def breathe(self, rng: Random, per_s: float) -> None:
+        """Between two things that a client does, of so many in a second."""
+        pause_s = rng.expovariate(per_s)
+        await asyncio.sleep(pause_s / _HASTE if self.is_calm else pause_s)
 
     def parts(self) -> list[Part]:
         return [

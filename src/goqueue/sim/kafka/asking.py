@@ -6,11 +6,11 @@ from random import Random
 from typing import Any
 
 from goqueue.sim.http import NoAnswer
-from goqueue.sim.kafka.client import SimKafkaClient
+from goqueue.sim.kafka.client import KafkaClient
 from goqueue.sim.kafka.world import RETRIABLE, pause
 
 
-async def ask(client: SimKafkaClient, rng: Random, api: str, version: int, /, **fields: Any) -> Any:
+async def ask(client: KafkaClient, rng: Random, api: str, version: int, /, **fields: Any) -> Any:
     """Of whatever API it is; the classes of answers are made at run time."""
     while True:
         try:

@@ -6,7 +6,7 @@ import asyncio
 import struct
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 from goqueue.sim.broker import HOST, KAFKA_PORT
 from goqueue.sim.http import NoAnswer
@@ -24,11 +24,31 @@ def requests(api: str) -> Any:  # the classes are made at run time: mypy cannot 
     return SimpleNamespace(**request_schema(api).classes)
 
 
+class KafkaClient(Protocol):
+    """Of one broker, or of a cluster whose nodes it finds by itself."""
+
+    @property
+    def is_connected(self) -> bool: ...
+    @property
+    def connection_count(self) -> int:
+        """Another one means: the broker may have begun another life."""
+
+    async def call(self, api: str, version: int, /, **fields: Any) -> Any: ...  # of whatever API it is
+    def close(self) -> None: ...
+
+
 class SimKafkaClient:
     """Connects again after every failure; never repeats a request by itself."""
 
-    def __init__(self, name: str, address: tuple[str, int] = (HOST, KAFKA_PORT)) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: tuple[str, int] = (HOST, KAFKA_PORT),
+        *,
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
         self.address = address
+        self._timeout_s = timeout_s
         self.connection_count = 0  # another one means: the broker may have begun another life
         self._client_id = name.encode()
         self._correlation_id = 0
@@ -41,7 +61,7 @@ class SimKafkaClient:
     async def call(self, api: str, version: int, /, **fields: Any) -> Any:  # of whatever API it is
         """The answer; `NoAnswer` if there was none, and then nobody knows what became of the request."""
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 return await self._call(api, version, fields)
         except (OSError, EOFError, TimeoutError) as error:
             self.close()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from goqueue.sim.http import NoAnswer
 from goqueue.sim.kafka.batches import Records, read_records
-from goqueue.sim.kafka.client import SimKafkaClient, requests
+from goqueue.sim.kafka.client import KafkaClient, requests
 from goqueue.sim.kafka.history import KafkaHistory, Part, Read, now_s
 from goqueue.sim.kafka.world import RETRIABLE
 
@@ -30,7 +30,7 @@ class Ends(NamedTuple):
 
 class Fetching:
     def __init__(
-        self, history: KafkaHistory, client: SimKafkaClient, reader: str, *, is_committed: bool
+        self, history: KafkaHistory, client: KafkaClient, reader: str, *, is_committed: bool
     ) -> None:
         self.ends: dict[Part, Ends] = {}
         self._history = history

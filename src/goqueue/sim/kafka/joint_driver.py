@@ -11,7 +11,7 @@ import asyncio
 from typing import Any
 
 from goqueue.sim.kafka.asking import ask
-from goqueue.sim.kafka.client import SimKafkaClient, requests
+from goqueue.sim.kafka.client import KafkaClient, requests
 from goqueue.sim.kafka.history import JointBatch, Judged, Outcome, Part, Row, Verdict, now_s
 from goqueue.sim.kafka.joint_tasks import Finished, Lost, Result, write_share
 from goqueue.sim.kafka.world import World, pause
@@ -132,7 +132,7 @@ class JointDriver:
 
     async def _ask(self, of: JointBatch, winners: list[Finished], *, is_commit: bool) -> Any:
         """EndJoint, of which only a lost winner is a refusal that may come."""
-        client: SimKafkaClient = self._world.client(self._name)
+        client: KafkaClient = self._world.client(self._name)
         kinds = requests("end_joint")
         try:
             answer = await ask(

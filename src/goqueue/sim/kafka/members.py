@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from goqueue.sim.kafka.client import SimKafkaClient, requests
+from goqueue.sim.kafka.client import KafkaClient, requests
 from goqueue.sim.kafka.history import Beat, Hold, KafkaHistory, Part, now_s
 from goqueue.sim.kafka.world import RETRIABLE, World, pause
 
@@ -61,12 +61,34 @@ class Ownership:
         self.parts = parts
 
 
+class Sharing(Protocol):
+    """How the leader of a classic group tells the others what is theirs. The broker need not understand it."""
+
+    async def partition_count(self) -> int: ...
+    def encode(self, indexes: list[int]) -> bytes: ...
+    def decode(self, assignment: bytes) -> list[int]: ...
+
+
+class PlainSharing:
+    """Of a topic that does not change."""
+
+    def __init__(self, partition_count: int) -> None:
+        self._partition_count = partition_count
+
+    async def partition_count(self) -> int:
+        return self._partition_count
+
+    def encode(self, indexes: list[int]) -> bytes:
+        return msgspec.json.encode(indexes)
+
+    def decode(self, assignment: bytes) -> list[int]:
+        return msgspec.json.decode(assignment, type=list[int]) if assignment else []
+
+
 class ClassicMember:
     is_classic = True
 
-    def __init__(
-        self, world: World, client: SimKafkaClient, group: str, topic: str, partition_count: int
-    ) -> None:
+    def __init__(self, world: World, client: KafkaClient, group: str, topic: str, sharing: Sharing) -> None:
         self.member_id = ""
         self.generation = -1
         self._history = world.history
@@ -74,7 +96,7 @@ class ClassicMember:
         self._client = client
         self._group = group
         self._topic = topic
-        self._partition_count = partition_count
+        self._sharing = sharing
         self._ownership = Ownership(world.history, group, is_classic=True)
         self._beat_s = 0.0
 
@@ -97,6 +119,10 @@ class ClassicMember:
 
     def vanish(self) -> None:
         self._ownership.become((), self.member_id, self.generation)
+
+    def rejoin(self) -> None:
+        """The next poll joins anew."""
+        self.generation = -1
 
     async def _join(self) -> None:
         self.vanish()  # eagerly: who joins lets go of everything
@@ -121,7 +147,8 @@ class ClassicMember:
             await self._sync(answer)
 
     async def _sync(self, joined: Any) -> None:
-        shares = self._shares(joined) if joined.leader == self.member_id else {}
+        is_leader = joined.leader == self.member_id
+        shares = self._shares(joined, await self._sharing.partition_count()) if is_leader else {}
         kinds = requests("sync_group")
         answer = await self._client.call(
             "sync_group",
@@ -132,23 +159,22 @@ class ClassicMember:
             protocol_type="consumer",
             protocol_name=_PROTOCOL,
             assignments=[
-                kinds.SyncGroupRequestAssignment(member_id=member_id, assignment=msgspec.json.encode(share))
+                kinds.SyncGroupRequestAssignment(member_id=member_id, assignment=self._sharing.encode(share))
                 for member_id, share in shares.items()
             ],
         )
         if answer.error_code:
             await self._refused("SyncGroup", answer.error_code)
             return
-        indexes = msgspec.json.decode(answer.assignment, type=list[int]) if answer.assignment else []
+        indexes = self._sharing.decode(answer.assignment)
         self.generation = joined.generation_id
         self._beat_s = now_s() + _HEARTBEAT_S
         parts = tuple(Part(self._topic, index) for index in indexes)
         self._ownership.become(parts, self.member_id, self.generation)
 
-    def _shares(self, joined: Any) -> dict[str, list[int]]:
+    def _shares(self, joined: Any, count: int) -> dict[str, list[int]]:
         """Range: neighbouring partitions, members in the order of their ids."""
         ids = sorted(one.member_id for one in joined.members)
-        count = self._partition_count
         return {
             id: list(range(at * count // len(ids), (at + 1) * count // len(ids))) for at, id in enumerate(ids)
         }
@@ -178,7 +204,7 @@ class ClassicMember:
 class ConsumerMember:
     is_classic = False
 
-    def __init__(self, world: World, client: SimKafkaClient, group: str, topic: str, own_id: str) -> None:
+    def __init__(self, world: World, client: KafkaClient, group: str, topic: str, own_id: str) -> None:
         self._rng = world.child()
         self._names_itself = self._rng.random() < 0.5  # as of version 1 of the API
         self.member_id = own_id if self._names_itself else ""

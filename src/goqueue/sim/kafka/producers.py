@@ -25,9 +25,9 @@ class IdempotentProducer:
         self._producer: Epoch | None = None
         self._sequence = 0
 
-    async def run(self, batch_count: int) -> None:
+    async def run(self, batch_count: int, *, per_s: float = 4) -> None:
         for number in range(batch_count):
-            await asyncio.sleep(self._rng.expovariate(4))
+            await asyncio.sleep(self._rng.expovariate(per_s))
             values = [f"{self._name}.{number}.{index}" for index in range(self._rng.randint(1, 3))]
             self._history.send(values, self._part, None)
             while not await self._send(values):
@@ -97,10 +97,10 @@ class TransactionalProducer:
         self._producer = TxnProducer(world, name, transactional_id, is_new_style=is_new_style)
         self._value_count = 0
 
-    async def run(self, txn_count: int) -> None:
+    async def run(self, txn_count: int, *, per_s: float = 2) -> None:
         is_owner = False
         for _ in range(txn_count):
-            await asyncio.sleep(self._rng.expovariate(2))
+            await asyncio.sleep(self._rng.expovariate(per_s))
             if self._is_rival and self._world.is_calm:
                 break
             try:

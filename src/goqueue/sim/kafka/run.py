@@ -18,12 +18,12 @@ from random import Random
 from goqueue.sim.broker import HOST
 from goqueue.sim.http import NoAnswer
 from goqueue.sim.kafka.checkers import KAFKA_CHECKERS
-from goqueue.sim.kafka.client import SimKafkaClient, requests
+from goqueue.sim.kafka.client import KafkaClient, requests
 from goqueue.sim.kafka.group_checkers import group_checkers
 from goqueue.sim.kafka.history import KafkaHistory, Part
 from goqueue.sim.kafka.joint_checkers import JOINT_CHECKERS
 from goqueue.sim.kafka.joint_driver import JointDriver
-from goqueue.sim.kafka.members import ClassicMember, ConsumerMember, Member
+from goqueue.sim.kafka.members import ClassicMember, ConsumerMember, Member, PlainSharing
 from goqueue.sim.kafka.producers import IdempotentProducer, TransactionalProducer
 from goqueue.sim.kafka.readers import LiveReader, read_everything
 from goqueue.sim.kafka.workers import Consuming, Transforming, Work, Worker, read_offsets
@@ -152,14 +152,13 @@ class _Run:
                 tasks.append(world.start(name, worker.run()))
         return tasks
 
-    def _new_member(
-        self, group: str, topic: str, is_classic: bool, client: SimKafkaClient, name: str
-    ) -> Member:
+    def _new_member(self, group: str, topic: str, is_classic: bool, client: KafkaClient, name: str) -> Member:
         if is_classic:
-            return ClassicMember(self._world, client, group, topic, self._partition_counts[topic])
+            sharing = PlainSharing(self._partition_counts[topic])
+            return ClassicMember(self._world, client, group, topic, sharing)
         return ConsumerMember(self._world, client, group, topic, name)
 
-    def _new_work(self, group: str, name: str, is_new_style: bool, client: SimKafkaClient) -> Work:
+    def _new_work(self, group: str, name: str, is_new_style: bool, client: KafkaClient) -> Work:
         if group == TRANSFORMERS:
             return Transforming(self._world, name, group, self._parts(OUTPUT), is_new_style=is_new_style)
         return Consuming(self._world, client, group)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from goqueue.sim.http import NoAnswer
 from goqueue.sim.kafka.batches import Records
-from goqueue.sim.kafka.client import SimKafkaClient, requests
+from goqueue.sim.kafka.client import KafkaClient, requests
 from goqueue.sim.kafka.fetching import Fetching, Position
 from goqueue.sim.kafka.history import OffsetCommit, OffsetRead, Part, now_s
 from goqueue.sim.kafka.members import SESSION_S, Member
@@ -25,7 +25,7 @@ _UNSTABLE = 88
 _MOVED_ON = frozenset({22, 25, 27, 82, 110, 113})
 _SILENCE_RATE = 0.1
 
-NewMember = Callable[[SimKafkaClient, str], Member]
+NewMember = Callable[[KafkaClient, str], Member]
 
 
 class Work(Protocol):
@@ -44,7 +44,7 @@ class Worker:
         name: str,
         group: str,
         new_member: NewMember,
-        new_work: Callable[[SimKafkaClient], Work],
+        new_work: Callable[[KafkaClient], Work],
     ) -> None:
         self._world = world
         self._rng = world.child()
@@ -131,7 +131,7 @@ class Worker:
 
 
 async def read_offsets(
-    world: World, client: SimKafkaClient, group: str, parts: list[Part]
+    world: World, client: KafkaClient, group: str, parts: list[Part]
 ) -> dict[Part, Position] | None:
     """What is committed, told to the history; None while a transaction is about to change it."""
     kinds = requests("offset_fetch")
@@ -171,7 +171,7 @@ async def read_offsets(
 class Consuming:
     """At least once: process, then commit."""
 
-    def __init__(self, world: World, client: SimKafkaClient, group: str) -> None:
+    def __init__(self, world: World, client: KafkaClient, group: str) -> None:
         self._world = world
         self._rng = world.child()
         self._history = world.history

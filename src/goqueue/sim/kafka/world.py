@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
-from goqueue.sim.kafka.client import SimKafkaClient
+from goqueue.sim.kafka.client import KafkaClient, SimKafkaClient
 from goqueue.sim.kafka.history import KafkaHistory
 from goqueue.sim.life import Life, current_life
 from goqueue.sim.loop import SimLoop
@@ -29,14 +29,15 @@ class World:
     is_done: bool = False  # everything is consumed
     hosts: list[str] = field(default_factory=list)
     topic_ids: dict[str, bytes] = field(default_factory=dict)
-    clients: list[SimKafkaClient] = field(default_factory=list)
+    clients: list[KafkaClient] = field(default_factory=list)
+    new_client: Callable[[str], KafkaClient] = SimKafkaClient
 
     def child(self) -> Random:
         return Random(self.rng.getrandbits(64))
 
-    def client(self, name: str) -> SimKafkaClient:
+    def client(self, name: str) -> KafkaClient:
         """One that is closed when the run is over, whatever becomes of its owner."""
-        made = SimKafkaClient(name)
+        made = self.new_client(name)
         self.clients.append(made)
         return made
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Protocol
 
-from goqueue.sim.queue.clock import JumpingClock
+from goqueue.sim.queue.clock import ShownTime
 from goqueue.sim.queue.history import (
     Action,
     Asked,
@@ -18,13 +18,13 @@ from goqueue.sim.queue.history import (
 
 
 class QueueChecker(Protocol):
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None: ...
+    def check(self, history: QueueHistory, clock: ShownTime) -> None: ...
 
 
 class NeverTwoHolders:
     """Nobody is given what another still has, by a lease that is not over and that nobody gave up."""
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         for deliveries in history.by_record().values():
             for one, other in pairwise(deliveries):
                 if other.leased_ms >= _deadline_ms(one, other.answered_s):
@@ -42,7 +42,7 @@ class NeverTwoHolders:
 class NeverAfterAck:
     """What a group has acknowledged or rejected does not come again."""
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         for deliveries in history.by_record().values():
             for index, one in enumerate(deliveries):
                 is_done = Fate.DONE in (one.fate_of(Action.ACK), one.fate_of(Action.REJECT))
@@ -59,7 +59,7 @@ class NeverTooMany:
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         by_member: dict[tuple[str, str], list[Delivery]] = {}
         for one in history.deliveries:
             # Who is sent elsewhere, or whose records are deleted, holds nothing any more.
@@ -76,7 +76,7 @@ class NeverTooMany:
                 if len(held) > self._count_max:
                     history.violate(f"{member} of {group} held {len(held)} records at once")
 
-    def _is_held(self, history: QueueHistory, clock: JumpingClock, one: Delivery, at_s: float) -> bool:
+    def _is_held(self, history: QueueHistory, clock: ShownTime, one: Delivery, at_s: float) -> bool:
         if clock.latest_ms(one.sent_s, at_s) >= one.deadline_ms or _may_have_left(history, one, at_s):
             return False
         return not any(what.sent_s <= at_s for what in one.asked) and not history.damage.is_doubted(
@@ -87,7 +87,7 @@ class NeverTooMany:
 class ReceiptsCountOnce:
     """Of all that is said about one delivery only one thing ends it; an ack of an older delivery is refused."""
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         for deliveries in history.by_record().values():
             for one in deliveries:
                 ends = [
@@ -109,7 +109,7 @@ class ReceiptsCountOnce:
 class NeverEarly:
     """A delayed message is not given before its time."""
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         for one in history.deliveries:
             sent = history.sent.get(one.value)
             if sent is None or sent.due_ms is None:
@@ -121,7 +121,7 @@ class NeverEarly:
 class CountsGrowByOne:
     """No count comes twice, and one that nobody saw went with a poll that got no answer."""
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         for deliveries in history.by_record().values():
             counts = [one.count for one in deliveries]
             if len(set(counts)) < len(counts):
@@ -143,7 +143,7 @@ class CountsGrowByOne:
 class DeliveredIsStored:
     """What was given is in the log, at its place, with its content, in its lane; and was sent by somebody."""
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         for one in history.deliveries:
             final = history.final.get(one.place)
             if one.value in history.damage.values or (final is None and one.place.topic in history.fading):
@@ -164,7 +164,7 @@ class DeliveredIsStored:
 class StoredOnce:
     """An acknowledged publish is in its topic once, one that is not known at most once, a cancelled one never."""
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         counts: dict[tuple[str, str], int] = {}
         for place, record in history.final.items():
             counts[place.topic, record.value] = counts.get((place.topic, record.value), 0) + 1
@@ -186,7 +186,7 @@ class StoredOnce:
 class CommittedNeverGoesBack:
     """Nor is anything before it given again."""
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         facts: dict[tuple[str, str, str, int], list[tuple[float, float, int]]] = {}
         for one in history.committed:
             part = (one.group, one.era, one.topic, one.partition)
@@ -214,7 +214,7 @@ class KeyOrder:
     def __init__(self, topic: str) -> None:
         self._topic = topic
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         by_record = history.by_record()
         for key, deliveries in self._by_key(history).items():
             for one in deliveries:

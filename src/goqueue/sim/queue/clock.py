@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from goqueue.sim.broker import EPOCH_MS
 from goqueue.sim.loop import SimLoop
+
+
+class ShownTime(Protocol):
+    """What clocks have shown, for whoever judges afterwards."""
+
+    def latest_ms(self, start_s: float, end_s: float) -> int: ...
+
+    def earliest_ms(self, start_s: float, end_s: float) -> int: ...
 
 
 class JumpingClock:
@@ -16,6 +26,15 @@ class JumpingClock:
 
     def jump(self, by_ms: int) -> None:
         self._jumps.append((self._loop.time(), self._jumps[-1][1] + by_ms))
+
+    @property
+    def ahead_ms(self) -> int:
+        """Of the right time."""
+        return self._jumps[-1][1]
+
+    @ahead_ms.setter
+    def ahead_ms(self, ahead_ms: int) -> None:
+        self._jumps.append((self._loop.time(), ahead_ms))
 
     def latest_ms(self, start_s: float, end_s: float) -> int:
         """The latest time that it showed in between."""

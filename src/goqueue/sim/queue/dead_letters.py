@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from goqueue.core.dead_letter import ATTEMPTS, GROUP, MISSING, OFFSET, PARTITION, REASON, TOPIC
-from goqueue.sim.queue.clock import JumpingClock
+from goqueue.sim.queue.clock import ShownTime
 from goqueue.sim.queue.history import Action, Delivery, Fate, Place, QueueHistory
 
 _REJECTED = "rejected"
@@ -13,7 +13,7 @@ class DeadAtTheLimit:
     """A dead letter comes after the last retry or a rejection, not before and not later, and once for each group. (One
     that is sent to and fro may lose a record again and again.)"""
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         letters = letters_of(history)
         by_record = _by_group(history)
         for (group, place), found in letters.items():
@@ -67,7 +67,7 @@ class Conservation:
     """At the end every record of a topic is finished in each of its groups: acknowledged or dead, not both, and not
     left out."""
 
-    def check(self, history: QueueHistory, clock: JumpingClock) -> None:
+    def check(self, history: QueueHistory, clock: ShownTime) -> None:
         letters = letters_of(history)
         by_record: dict[tuple[str, Place], list[Delivery]] = {}
         for one in history.deliveries:  # damage is no excuse

@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import Protocol
 from zlib import crc32
 
 from goqueue.model.errors import GoQueueError
 from goqueue.sim.http import NoAnswer
-from goqueue.sim.queue.history import Action, Asked, Committed, Delivery, Fate, Left, LostPoll, Told
-from goqueue.sim.queue.world import World
+from goqueue.sim.loop import SimLoop
+from goqueue.sim.queue.history import (
+    Action,
+    Asked,
+    Committed,
+    Delivery,
+    Fate,
+    Left,
+    LostPoll,
+    QueueHistory,
+    Told,
+)
 
 _FORGET, _STALL = "forget", "stall"
+
+
+class Surroundings(Protocol):
+    """What members have to know of the run."""
+
+    @property
+    def loop(self) -> SimLoop: ...
+
+    @property
+    def history(self) -> QueueHistory: ...
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing fails any more: everybody does its work and nothing else."""
+
+    @property
+    def is_done(self) -> bool: ...
+
+    def child(self) -> Random: ...
 
 
 class Way(Protocol):
@@ -27,7 +57,7 @@ class Way(Protocol):
 
 
 class SimMember:
-    def __init__(self, world: World, group: str, name: str, way: Way) -> None:
+    def __init__(self, world: Surroundings, group: str, name: str, way: Way) -> None:
         self._world = world
         self._group = group
         self._name = name
@@ -66,8 +96,8 @@ class SimMember:
 
     async def _work(self, deliveries: list[Delivery]) -> None:
         if self._world.is_calm:
-            poisoned = [one for one in deliveries if _is_poison(one.value)]
-            sound = [one for one in deliveries if not _is_poison(one.value)]
+            poisoned = [one for one in deliveries if is_poison(one.value)]
+            sound = [one for one in deliveries if not is_poison(one.value)]
             if sound:
                 await self.ack(sound)
             if poisoned:
@@ -79,7 +109,7 @@ class SimMember:
                 (Action.ACK, Action.NACK, Action.REJECT, Action.EXTEND, _STALL, _FORGET),
                 (50, 20, 5, 12, 8, 5),
             )[0]
-            if plan is Action.ACK and _is_poison(one.value):
+            if plan is Action.ACK and is_poison(one.value):
                 plan = Action.NACK
             plans.setdefault(plan, []).append(one)
         for plan, planned in plans.items():
@@ -132,6 +162,6 @@ class SimMember:
         self._life += 1
 
 
-def _is_poison(value: str) -> bool:
+def is_poison(value: str) -> bool:
     """Nobody can work on it: it must end among the dead letters."""
     return crc32(value.encode()) % 12 == 0

@@ -71,7 +71,7 @@ def give_what_may_vanish() -> Iterator[None]:
 @contextmanager
 def move_again_after_a_crash() -> Iterator[None]:
     """Whoever carries out a move does not ask how much of it has arrived."""
-    with patch.object(moves, "_stored_count", lambda partition, producer, move: None):
+    with patch.object(moves, "_stored_count", lambda newest, move: None):
         yield
 
 

@@ -21,6 +21,7 @@ _HEADINGS = (
     "http",
     "kafka",
     "version",
+    "level",
     "heard ms ago",
 )
 
@@ -37,6 +38,7 @@ def info(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
         "controller": health.controller,
         "term": state.term,
         "voters": ",".join(state.voters),
+        "feature level": state.level,
         "nodes": len(nodes),
         "asked node": f"{state.node} ({state.role})",
         "metadata applied": f"{state.applied_index} of {state.last_index}",
@@ -84,5 +86,6 @@ def _row(node: ClusterNode) -> tuple[object, ...]:
         node.endpoints.http or None,
         node.endpoints.kafka or None,
         node.version,
+        node.level,
         node.last_heard_ms,
     )

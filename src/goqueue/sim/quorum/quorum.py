@@ -10,12 +10,12 @@ from random import Random
 
 import msgspec
 from msgspec import Struct
-from tests.support.raft_checkers import RaftCheckers
-from tests.support.raft_transcript import Transcript
 
 from goqueue.core.raft.config import RaftConfig
 from goqueue.core.raft.messages import Entry, Message, Snapshot, decode_message, encode_message
 from goqueue.core.raft.raft import HardState, Raft, Ready, Restored
+from goqueue.sim.quorum.checkers import RaftCheckers
+from goqueue.sim.quorum.transcript import Transcript
 
 MakeRaft = Callable[[RaftConfig, Restored, int, Callable[[int], int]], Raft]
 
@@ -59,6 +59,12 @@ class RaftDisk:
         self.snapshot = None
         self.entries = []
 
+    def lose_all(self) -> None:
+        """Not even that it had anything is known."""
+        self.state = HardState(0, None)
+        self.snapshot = None
+        self.entries = []
+
     def lose_tail(self, kept_count: int) -> None:
         self.state = HardState(self.state.term, self.state.vote, is_recovering=True)
         del self.entries[kept_count:]
@@ -94,12 +100,17 @@ class RaftMember:
 
 class RaftQuorum:
     def __init__(
-        self, seed: int, voter_count: int, observer_count: int = 0, make: MakeRaft = make_raft
+        self,
+        seed: int,
+        voter_count: int,
+        observer_count: int = 0,
+        make: MakeRaft = make_raft,
+        checkers: RaftCheckers | None = None,
     ) -> None:
         self.random = Random(seed)
         self.now_ms = 0
         self.weather = CALM
-        self.checkers = RaftCheckers()
+        self.checkers = checkers or RaftCheckers()
         self.names = tuple(f"n{number}" for number in range(1, voter_count + observer_count + 1))
         self.voters = self.names[:voter_count]
         self.members = {name: RaftMember(name, RaftDisk(self.voters)) for name in self.names}
@@ -147,10 +158,12 @@ class RaftQuorum:
                 self._send(member.out.messages[:sent])
         member.raft = member.out = None
 
-    def lose_log(self, name: str, kept_count: int = 0) -> None:
-        """It comes back with nothing, or some entries; nothing that it said before is still on its way."""
+    def lose_log(self, name: str, kept_count: int = 0, *, is_unknown: bool = False) -> None:
+        """It comes back with nothing, or some entries; nothing that it said before is still on its way. `is_unknown`: it does not know."""
         self.crash(name)
-        if kept_count:
+        if is_unknown:
+            self.members[name].disk.lose_all()
+        elif kept_count:
             self.members[name].disk.lose_tail(kept_count)
         else:
             self.members[name].disk.lose()
@@ -256,8 +269,8 @@ class RaftQuorum:
 
     def _finish(self, member: RaftMember) -> None:
         ready, raft = member.out, member.raft
-        assert ready is not None
-        assert raft is not None
+        if ready is None or raft is None:
+            raise AssertionError(f"{member.name} has nothing to finish")
         member.out = None
         if self.transcript is not None:
             self.transcript.ready(self.now_ms, raft, ready)

@@ -1,0 +1,75 @@
+"""What this node does not know may exist all the same: it may have been made through another node a moment ago. So before a
+client is told that there is no such thing, the controller is asked how far the catalogue goes, and that much is waited for.
+
+Whoever finds something missing shares a round with all who came before it began. There is one at a time, and a pause between
+two, so that those who ask for what was never there cost little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from goqueue.model.errors import GoQueueError
+from goqueue.node.cluster.ports import PeerLinks
+from goqueue.node.commit import Spawn
+from goqueue.node.local_topics import LocalTopics
+from goqueue.node.metadata import Metadata
+from goqueue.node.topic_table import TopicTable
+
+_PATIENCE_S: Final = 1.0
+_PAUSE_S: Final = 0.05
+
+
+class CatchingUp:
+    def __init__(
+        self, metadata: Metadata, links: PeerLinks | None, local: LocalTopics, table: TopicTable, spawn: Spawn
+    ) -> None:
+        """`links` is None where this node is alone, and so knows everything."""
+        self._metadata = metadata
+        self._links = links
+        self._local = local
+        self._table = table
+        self._spawn = spawn
+        self._round: asyncio.Task[None] | None = None  # that has not begun yet
+        self._turn = asyncio.Lock()
+        self._began_s = -_PAUSE_S
+
+    async def until_known(self, topic: str, partition: int = 0) -> None:
+        """Until this node has the topic, or as much of the catalogue as there is, or patience ends. Never raises."""
+        if self._links is None or self._has(topic, partition):
+            return
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._catch_up()
+                await self._local.follow(topic)
+        except (TimeoutError, GoQueueError, OSError):
+            pass  # then it is as this node knows it
+
+    def _has(self, topic: str, partition: int) -> bool:
+        found = self._table.any_topic(topic)
+        return found is not None and partition < found.partition_count
+
+    async def _catch_up(self) -> None:
+        if self._round is None:
+            self._round = self._spawn(self._ask())
+        await asyncio.wait([self._round])
+
+    async def _ask(self) -> None:
+        async with self._turn:
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(max(0.0, self._began_s + _PAUSE_S - loop.time()))
+            self._round, self._began_s = None, loop.time()  # who comes from now on wants a later one
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._metadata.quorum.until_applied(await self._known_index())
+            except (TimeoutError, GoQueueError):
+                pass
+
+    async def _known_index(self) -> int:
+        """Of the last decision that the controller knows to be committed."""
+        quorum, links = self._metadata.quorum, self._links
+        leader = await quorum.until_led()
+        if leader == quorum.name or links is None:
+            return quorum.raft.commit_index
+        return (await links.state(leader)).commit_index

@@ -1,0 +1,40 @@
+"""A voter is added or removed, on the controller. One that is to remove itself hands over first, so that nobody leads whom nobody counts:
+the next controller does the rest."""
+
+from __future__ import annotations
+
+import asyncio
+
+from goqueue.core.catalog import Catalog
+from goqueue.core.cluster.commands import AddVoter, VoterCommand
+from goqueue.core.cluster.levels import VOTERS_LEVEL
+from goqueue.core.cluster.voter_rules import Electorate, with_added, with_removed
+from goqueue.model.cluster_errors import NotController, VotersRefused
+from goqueue.node.cluster.quorum import Quorum
+from goqueue.node.monotonic import monotonic_ms
+
+
+async def change_voters(quorum: Quorum, catalog: Catalog, command: VoterCommand) -> int:
+    """The index of the change, once it is committed. NotController: another has to do it now."""
+    catalog.require_level(VOTERS_LEVEL, "a change of the voters")
+    raft = quorum.raft
+    electorate = Electorate(quorum.name, raft.voters, raft.standings(monotonic_ms()), quorum.silent_ms_max)
+    nodes = [node.name for node in catalog.nodes()]
+    if isinstance(command, AddVoter):
+        return await quorum.change_voters(with_added(electorate, command.name, nodes))
+    after = with_removed(electorate, command.name, nodes)
+    if command.name == quorum.name:
+        await _hand_over(quorum)
+    return await quorum.change_voters(after)
+
+
+async def _hand_over(quorum: Quorum) -> None:
+    try:
+        async with asyncio.timeout(2 * quorum.silent_ms_max / 1_000):
+            await quorum.hand_over()
+    except TimeoutError:
+        raise VotersRefused(
+            f"node {quorum.name!r} is the controller and nobody takes over from it; try again later",
+            node=quorum.name,
+        ) from None
+    raise NotController(quorum.leader)

@@ -1,0 +1,161 @@
+"""Parts of batches on their way from the partition they were sent to, to the one where their keys live.
+
+A part is durable in its home before the rest of its batch is appended. It comes under a producer id of its own with the sequences
+of its batch (`core/producer.py`), so it is stored once, however often it is sent. Who leads the home takes it only if its own
+catalogue says that the records belong there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from goqueue.core.cluster.partitions import NO_LEADER
+from goqueue.core.cluster.scaling import Scaling
+from goqueue.log.batch import BatchHeader, crc_matches, frame_problem, read_header
+from goqueue.log.records import contains
+from goqueue.model.cluster_errors import HomeUndecided, NotLeader, PeerUnreachable
+from goqueue.model.delay import DELIVER_AT_MARK
+from goqueue.model.errors import CorruptBatch, InvalidBatch, NotEnoughReplicas, PartitionNotFound
+from goqueue.node.clock import Clock
+from goqueue.node.directory import Directory
+from goqueue.node.guard import Guard
+from goqueue.node.partition import Partition
+from goqueue.node.scaling.homes import Homes, Opened
+from goqueue.node.scaling.ports import Part, RemoteParts, Silence, SilenceCall
+from goqueue.node.scaling.quiet import Quiet
+from goqueue.node.scaling.turns import Turns
+from goqueue.node.schedule.intake import Intake
+from goqueue.node.tenure import Tenure
+from goqueue.node.topic_table import TopicTable
+
+PATIENCE_S: Final = 1.0  # the other side may hear of a change a little later
+_PAUSE_S: Final = 0.03
+
+
+class Parts:
+    def __init__(
+        self,
+        homes: Homes,
+        table: TopicTable,
+        guard: Guard,
+        directory: Directory,
+        clock: Clock,
+        intake: Intake,
+        quiet: Quiet,
+        remote: RemoteParts | None,
+    ) -> None:
+        """`remote` is None where this node is alone."""
+        self._homes = homes
+        self._table = table
+        self._guard = guard
+        self._directory = directory
+        self._clock = clock
+        self._intake = intake
+        self._quiet = quiet
+        self._remote = remote
+        self._turns = Turns()
+
+    # ---------------------------------------------------------------- sending
+
+    async def send(self, part: Part, scaling: Scaling) -> int:
+        """The offset of the batch in its home, where it is durable. HomeUndecided where it cannot be brought there, or the catalogue
+        has changed meanwhile."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_S
+        while True:
+            try:
+                return await self._send(part)
+            except (NotLeader, PeerUnreachable) as error:
+                has_changed = self._homes.scaling(part.topic) is not scaling
+                if has_changed or loop.time() >= deadline:
+                    raise HomeUndecided(part.topic, part.source, error.sentence) from error
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _send(self, part: Part) -> int:
+        node = self._leader(part.topic, part.home)
+        if self._remote is None or node is None:
+            return await self.accept(part)
+        return await self._remote.send(node, part)
+
+    async def silence(self, call: SilenceCall, here: Callable[[SilenceCall], Silence]) -> Silence:
+        """As whoever leads the partition says; `here` is who says it on this node."""
+        node = self._leader(call.topic, call.partition)
+        if self._remote is None or node is None:
+            return here(call)
+        return await self._remote.silence(node, call)
+
+    def _leader(self, topic: str, index: int) -> str | None:
+        """The node that leads the partition; None: this one."""
+        leader = self._homes.leader(topic, index)
+        if self._remote is None or leader == self._directory.number:
+            return None
+        node = "" if leader is None or leader == NO_LEADER else self._directory.name_of(leader)
+        if not node:
+            raise NotLeader(topic, index)
+        return node
+
+    # ---------------------------------------------------------------- accepting
+
+    async def accept(self, part: Part) -> int:
+        """What `RemoteParts.send` promises, of a partition that this node leads."""
+        self._guard.admit_write(1)
+        try:
+            partition = self._table.get(part.topic).partition(part.home)
+        except PartitionNotFound as error:  # this node has not come to that yet
+            raise HomeUndecided(part.topic, part.source, error.sentence) from error
+        header = _checked(part.batch)
+        # By producer, and not by the turns of those who divide: they may wait for each other's parts.
+        async with self._turns.of(partition, header.producer_id):
+            return await self._accept(part, partition, header)
+
+    async def _accept(self, part: Part, partition: Partition, header: BatchHeader) -> int:
+        await partition.lead()
+        tenure = Tenure(partition)
+        _check_replicas(partition)
+        opened = Opened(header, part.batch)
+        payload, _ = opened.opened
+        if contains(payload, DELIVER_AT_MARK):
+            self._check_home(part, opened)
+            delay_ms_max = self._table.get(part.topic).settings.delay_max_ms
+            divided = await self._intake.divide(partition, header, part.batch, delay_ms_max)
+            tenure.check()
+            opened = Opened(divided.header, divided.batch)
+        self._check_home(part, opened)
+        self._quiet.arrived(partition, header.producer_id)
+        stored = partition.append(opened.batch, opened.header, now_ms=self._clock.now_ms())
+        end = partition.log.end if stored.is_duplicate else stored.end
+        await partition.settled(end, under=tenure.leadership)
+        tenure.check()  # else what is settled may be another leader's
+        return stored.base_offset
+
+    def _check_home(self, part: Part, opened: Opened) -> None:
+        scaling = self._homes.scaling(part.topic)
+        if scaling is not None:
+            homes = self._homes.spread(part.topic, scaling, part.source, opened.rows())
+            if set(homes) <= {part.home}:
+                return
+        raise HomeUndecided(
+            part.topic, part.source, f"partition {part.home} is not the home of all that was sent on to it"
+        )
+
+
+def _checked(batch: bytes) -> BatchHeader:
+    header = read_header(batch)
+    problem = frame_problem(header)
+    if problem or header.size != len(batch):
+        raise InvalidBatch(problem or f"the batch says it has {header.size} bytes; {len(batch)} came")
+    if not crc_matches(batch, 0, header):
+        raise CorruptBatch(f"the batch's checksum is not the stated {header.crc:#010x}", crc=header.crc)
+    return header
+
+
+def _check_replicas(partition: Partition) -> None:
+    leadership = partition.leadership
+    if leadership is not None and not leadership.has_enough:
+        raise NotEnoughReplicas(
+            f"{partition.topic}-{partition.index} has too few replicas in sync",
+            topic=partition.topic,
+            partition=partition.index,
+        )

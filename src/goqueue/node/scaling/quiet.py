@@ -1,0 +1,199 @@
+"""The moment of quiet, and who is next in line.
+
+A producer that has learned of new partitions may have batches on two ways: those it sent to the old partition, which sends on
+what has moved, and those it sends straight to the new one. The latter are refused, and so sent again a little later, until
+the leader of the old one says that it has refused nothing of that producer which has yet to come again, and has had
+nothing to send on for a moment: longer than a client waits before it tries again, and counted from when that leader began, so that
+whoever looks for it has found it. They are not kept waiting: what comes behind them on the same connection may be what
+they wait for.
+
+Whatever is refused must not be overtaken by what the producer sent after it. Its partition knows the next sequence of a producer that it
+knows; of others, the lowest sequence that was refused is remembered here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from goqueue.core.cluster.scaling import Scaling
+from goqueue.core.producer import is_relayed, origin_of
+from goqueue.log.batch import NO_PRODUCER, BatchHeader
+from goqueue.model.cluster_errors import HomeUndecided
+from goqueue.node.partition import Partition
+from goqueue.node.scaling.ports import Silence
+
+QUIET_S: Final = 2.0  # clients of Kafka try again after a second at most
+PATIENCE_S: Final = (
+    10.0  # with one producer, for one change: one that always sends what lives elsewhere is never quiet
+)
+_REMEMBERED_S: Final = 30.0  # longer than any client waits before it tries again
+_COUNT_MAX: Final = 10_000  # producers of one partition; the oldest are forgotten
+_HALF: Final = 1 << 30  # sequences wrap at twice that
+
+Change = tuple[int, int]
+_GROWTH: Final[Change] = 0, 0  # a partition comes by growth once
+Sender = tuple[int, int]  # producer id and epoch
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What is known of a partition since it opened, or this node began to lead it."""
+
+    change: Change
+    opened_s: float
+    arrived_s: dict[int, float] = field(default_factory=dict)  # by producer: when something came the long way
+    refused_s: dict[int, float] = field(default_factory=dict)  # by producer: since when it is kept off
+    through_s: dict[int, float] = field(default_factory=dict)  # by producer: since when it is not any more
+
+
+@dataclass(slots=True)
+class _Refused:
+    sequence: int
+    at_s: float
+
+
+class Quiet:
+    def __init__(self) -> None:
+        self._watches: WeakKeyDictionary[Partition, _Watch] = WeakKeyDictionary()
+        self._refused: WeakKeyDictionary[Partition, dict[Sender, _Refused]] = WeakKeyDictionary()
+        self._began_s: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
+        self._sent_on_s: WeakKeyDictionary[Partition, dict[int, float]] = WeakKeyDictionary()
+
+    # ---------------------------------------------------------------- two ways
+
+    def opened(self, partition: Partition, scaling: Scaling, *, is_new_leader: bool = False) -> None:
+        """It takes keys that were elsewhere, from now on or under another leader than before. May be repeated."""
+        is_shrinking, known = scaling.is_shrinking, self._watches.get(partition)
+        change = (scaling.old_count, scaling.key_count) if is_shrinking else _GROWTH
+        if known is None or known.change != change or is_new_leader:
+            self._watches[partition] = _Watch(change, _now_s())
+
+    def arrived(self, partition: Partition, relayed: int) -> None:
+        """A batch came to the partition through another one."""
+        watch = self._watches.get(partition)
+        if watch is not None and is_relayed(relayed):
+            _put(watch.arrived_s, origin_of(relayed)[0], _now_s())
+
+    def check(self, partition: Partition, producer_id: int) -> None:
+        """Before records that were elsewhere are taken from the producer itself, by a partition into which others go."""
+        watch = self._watches.get(partition)
+        if watch is None or producer_id == NO_PRODUCER:
+            return
+        now_s = _now_s()
+        last_s = max(watch.opened_s, watch.arrived_s.get(producer_id, watch.opened_s))
+        if now_s - last_s >= QUIET_S:
+            return
+        since_s = watch.refused_s.get(producer_id)
+        if since_s is None:
+            _put(watch.refused_s, producer_id, now_s)
+        elif now_s - since_s >= PATIENCE_S:
+            return
+        raise _under_way(partition)
+
+    def is_through(self, partition: Partition, producer_id: int) -> bool:
+        """Whether it is known that nothing of the producer comes the long way any more."""
+        watch = self._watches.get(partition)
+        return watch is None or producer_id in watch.through_s
+
+    def check_silence(self, partition: Partition, producer_id: int, before: Iterable[Silence]) -> None:
+        """Before anything is taken from the producer by a partition that came by growth: `before` is of the partitions where its keys
+        were, however many changes ago."""
+        watch, now_s = self._watches.get(partition), _now_s()
+        if watch is None:
+            return
+        quiet_s, led_s = now_s - watch.opened_s, PATIENCE_S
+        for silence in before:
+            quiet_s, led_s = min(quiet_s, silence.quiet_s), min(led_s, silence.led_s)
+        since_s = watch.refused_s.get(producer_id, now_s)
+        has_waited = min(now_s - since_s, led_s) >= PATIENCE_S
+        if quiet_s < QUIET_S and not has_waited:
+            _put(watch.refused_s, producer_id, since_s)
+            raise _under_way(partition)
+        _put(watch.through_s, producer_id, now_s)
+
+    # ---------------------------------------------------------------- silence
+
+    def began(self, partition: Partition, *, is_new_leader: bool = False) -> None:
+        """This node knows what comes to the partition from now on. May be repeated."""
+        if is_new_leader:
+            self._began_s[partition] = _now_s()
+            self._refused.pop(partition, None)  # whoever led in between may have taken it
+        else:
+            self._began_s.setdefault(partition, _now_s())
+
+    def sent_on(self, partition: Partition, producer_id: int) -> None:
+        """Something of a batch that came to the partition lives elsewhere."""
+        _put(self._sent_on_s.setdefault(partition, {}), producer_id, _now_s())
+
+    def silence(self, partition: Partition, producer_id: int) -> Silence:
+        now_s = _now_s()
+        began_s = self._began_s.setdefault(partition, now_s)
+        is_awaited = any(
+            sender[0] == producer_id and not _is_old(one)
+            for sender, one in self._refused.get(partition, {}).items()
+        )
+        last_s = now_s if is_awaited else self._sent_on_s.get(partition, {}).get(producer_id, began_s)
+        return Silence(now_s - max(began_s, last_s), now_s - began_s)
+
+    # ---------------------------------------------------------------- in line
+
+    def refused(self, partition: Partition, header: BatchHeader) -> None:
+        """The batch was not taken, and will come again."""
+        if header.producer_id == NO_PRODUCER:
+            return
+        refused = self._refused.setdefault(partition, {})
+        sender, sequence = (header.producer_id, header.producer_epoch), header.base_sequence
+        known = refused.get(sender)
+        if known is not None and not _is_old(known) and _is_above(sequence, known.sequence):
+            return  # it is remembered for as long as that one comes again, and not for as long as others do
+        refused[sender] = _Refused(sequence, _now_s())
+        if len(refused) > _COUNT_MAX:
+            del refused[next(iter(refused))]
+
+    def check_line(self, partition: Partition, header: BatchHeader) -> None:
+        """Refuse what was sent after something that was refused and has not come again."""
+        refused = self._refused.get(partition)
+        if not refused:
+            return
+        sender = header.producer_id, header.producer_epoch
+        known = refused.get(sender)
+        if known is None:
+            return
+        newest = partition.newest_sequence(*sender)
+        if newest is not None and not _is_above(known.sequence, newest):
+            del refused[sender]  # it came through another leader
+        elif not _is_old(known) and _is_above(header.base_sequence, known.sequence):
+            raise HomeUndecided(
+                partition.topic, partition.index, f"sequence {known.sequence} comes before this one"
+            )
+
+    def taken(self, partition: Partition, header: BatchHeader) -> None:
+        refused = self._refused.get(partition)
+        if refused:
+            refused.pop((header.producer_id, header.producer_epoch), None)
+
+
+def _under_way(partition: Partition) -> HomeUndecided:
+    return HomeUndecided(partition.topic, partition.index, "what was sent the old way may still be under way")
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _is_old(refused: _Refused) -> bool:
+    return _now_s() - refused.at_s > _REMEMBERED_S
+
+
+def _is_above(sequence: int, other: int) -> bool:
+    return 0 < (sequence - other) & (2 * _HALF - 1) < _HALF
+
+
+def _put(times: dict[int, float], producer_id: int, now_s: float) -> None:
+    times[producer_id] = now_s
+    if len(times) > _COUNT_MAX:
+        del times[next(iter(times))]

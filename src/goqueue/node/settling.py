@@ -1,0 +1,43 @@
+"""Writers that wait until what they have appended is on enough replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from goqueue.model.errors import GoQueueError
+
+
+class _Unsettled(NamedTuple):
+    end: int
+    gives_up: bool  # where nobody can say when it will be
+    future: asyncio.Future[None]
+
+
+class Settling:
+    def __init__(self) -> None:
+        self._unsettled: list[_Unsettled] = []
+
+    def add(self, end: int, *, gives_up: bool) -> asyncio.Future[None]:
+        """Done when everything before `end` is committed."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unsettled.append(_Unsettled(end, gives_up, future))
+        return future
+
+    def reached(self, offset: int) -> None:
+        """Everything before it is committed."""
+        if not self._unsettled:
+            return
+        for one in self._unsettled:
+            if one.end <= offset and not one.future.done():
+                one.future.set_result(None)
+        self._unsettled = [one for one in self._unsettled if one.end > offset and not one.future.done()]
+
+    def fail(self, error: GoQueueError, *, only_impatient: bool = False) -> None:
+        """Nobody here will ever know; or, for those who give up, not for now."""
+        unsettled, self._unsettled = self._unsettled, []
+        for one in unsettled:
+            if only_impatient and not one.gives_up:
+                self._unsettled.append(one)
+            elif not one.future.done():
+                one.future.set_exception(error)

@@ -1,0 +1,103 @@
+"""Peers that are not what they should be, and metadata that is damaged: real processes, and what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.cluster_load import Load, create
+from tests.support.cluster_rest import Rest
+from tests.support.kafka_clients import until
+from tests.support.local_cluster import ROOT, LocalCluster
+
+ASSIGNMENTS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
+METADATA = Path("logs/__cluster_metadata/0")
+
+
+def flip(path: Path) -> None:
+    """A bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def controller(rest: Rest, at: int) -> int:
+    return int(rest.get(at, "/cluster/health")["controller"].removeprefix("node-"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found: Path = tmp_path_factory.mktemp("peers")
+    return found
+
+
+def test_damaged_metadata_is_put_aside_and_fetched_again(folder: Path) -> None:
+    with LocalCluster(folder) as cluster:
+        rest = Rest(cluster)
+        create(cluster, "orders", ASSIGNMENTS)
+        with Load(cluster, "orders") as load:
+            until(load.wrote(100), "there is load")
+            hurt = next(number for number in (1, 2, 3) if number != controller(rest, 1))
+            other = next(number for number in (1, 2, 3) if number not in (hurt, controller(rest, 1)))
+            cluster.kill9(hurt)
+            logs = sorted((folder / f"node-{hurt}" / METADATA).glob("*.log"))
+            flip(logs[0])
+            cluster.restart(hurt)
+            cluster.nodes[hurt].stderr.wait_for("the metadata log is damaged; it is put aside")
+            assert list((folder / f"node-{hurt}" / "quarantine").rglob("*.log"))
+            until(lambda: rest.get(hurt, "/cluster/health")["status"] == "ok", "it has caught up")
+            until(load.wrote(100), "it goes on")
+            cluster.kill9(other)  # now the one that was hurt has to count
+            said = rest.eventually((hurt,), "POST", "/topics", {"name": "decided", "num_partitions": 1})
+            assert said.status == 201, said
+            load.finish()
+            load.check(len(ASSIGNMENTS))
+
+
+def test_second_process_under_the_name_of_a_node_does_not_join_and_the_first_goes_on(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path) as cluster:
+        rest = Rest(cluster)
+        create(cluster, "orders", ASSIGNMENTS)
+        victim = next(number for number in (1, 2, 3) if number != controller(rest, 1))
+        before = {one["name"]: one["incarnation"] for one in rest.get(1, "/cluster/nodes")["nodes"]}
+        with Load(cluster, "orders") as load:
+            until(load.wrote(100), "there is load")
+            second = cluster.start_namesake(victim)
+            try:
+                second.stderr.wait_for(
+                    f"this node cannot join .*a node 'node-{victim}' is running at", timeout_s=60
+                )
+                until(load.wrote(300), "it goes on")
+                after = {one["name"]: one["incarnation"] for one in rest.get(1, "/cluster/nodes")["nodes"]}
+                assert after == before
+                assert rest.get(victim, "/cluster/health")["status"] == "ok"
+            finally:
+                second.kill9()
+            load.finish()
+            load.check(len(ASSIGNMENTS))
+
+
+def test_node_of_another_cluster_is_refused_with_both_names(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    with LocalCluster(tmp_path / "one") as one, LocalCluster(tmp_path / "two", size=1) as two:
+        ids = [Rest(cluster).get(1, "/cluster/state")["cluster_id"] for cluster in (one, two)]
+        assert two.nodes[1].stop() == 0
+        stranger = one.start_elsewhere(1, tmp_path / "two" / "node-1")
+        try:
+            found = stranger.stderr.wait_for(r"belongs to cluster '([^']+)', not to '([^']+)'", timeout_s=60)
+            assert sorted(found.groups()) == sorted(ids)
+        finally:
+            stranger.kill9()
+        assert Rest(one).get(2, "/cluster/health")["status"] == "ok"
+
+
+def test_the_runbook_names_what_is_seen() -> None:
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    for said in (
+        "this node cannot join",
+        "belongs to cluster",
+        "understands feature level",
+        "is not understood",
+    ):
+        assert said in page

@@ -1,0 +1,105 @@
+"""A machine is lost for good and replaced, as docs/cluster.md says, with real processes and the command line."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import partial
+from pathlib import Path
+
+from tests.support.broker import clean_environment, command_line
+from tests.support.cluster_load import Load, create
+from tests.support.cluster_rest import Rest
+from tests.support.kafka_clients import until
+from tests.support.local_cluster import LocalCluster
+
+COMMAND_TIMEOUT_S = 90.0
+ASSIGNMENTS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
+
+
+def cluster_command(cluster: LocalCluster, at: int, *args: str, code: int = 0) -> str:
+    """`goqueue cluster ...` at a node; what it printed."""
+    done = run(cluster, at, *args)
+    assert done.returncode == code, done
+    return done.stdout + done.stderr
+
+
+def run(cluster: LocalCluster, at: int, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command_line("cluster", *args, "--url", cluster.nodes[at].url),
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        env=clean_environment(),
+        check=False,
+    )
+
+
+def is_added(cluster: LocalCluster, name: str) -> bool:
+    """One that has just begun with an empty disk has to wait a moment."""
+    done = run(cluster, 4, "voters", "add", name, "--yes")
+    assert done.returncode == 0 or "try again in a moment" in done.stderr, done
+    return done.returncode == 0
+
+
+def is_too_few_without(cluster: LocalCluster, name: str) -> bool:
+    """The new controller may be changing when it is asked, and then it cannot say."""
+    refused = cluster_command(cluster, 4, "voters", "remove", name, "--yes", code=1)
+    assert "is not known" in refused or "only 1 would be alive, and 2 are needed" in refused, refused
+    return "is not known" not in refused
+
+
+def has_become_voter(rest: Rest, number: int) -> bool:
+    """One that has just begun with an empty disk has to wait a moment."""
+    said = rest.eventually((4,), "POST", "/cluster/voters", {"node": f"node-{number}"})
+    assert said.status == 200 or "try again in a moment" in said.body["error"], said
+    return said.status == 200
+
+
+def test_a_machine_that_is_lost_for_good_is_replaced_and_then_another_one_may_be_lost(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path) as cluster:
+        rest = Rest(cluster)
+        create(cluster, "orders", ASSIGNMENTS)
+        with Load(cluster, "orders") as load:
+            until(load.wrote(200), "there is load")
+            cluster.forget(1)
+            until(load.wrote(200), "it goes on without node 1")
+
+            cluster.add(4).until_ready()
+            assert "node-4" not in cluster_command(cluster, 4, "voters", "list")
+            until(partial(is_added, cluster, "node-4"), "node 4 votes")
+            assert "node-4" in cluster_command(cluster, 2, "voters", "list")
+            printed = cluster_command(cluster, 2, "voters", "remove", "node-1", "--yes")
+            assert "the voters are node-2, node-3, node-4" in printed
+            cluster_command(cluster, 3, "reassign", "start", "--drain", "node-1", "--wait", "--yes")
+            assert "3 nodes: node-2, node-3, node-4" in cluster_command(
+                cluster, 4, "remove", "node-1", "--yes"
+            )
+            until(lambda: rest.get(4, "/cluster/health")["status"] == "ok", "all is well")
+
+            refused = cluster_command(cluster, 4, "voters", "add", "node-1", "--yes", code=1)
+            assert "there is no node 'node-1'" in refused
+            cluster.kill9(2)
+            until(load.wrote(200), "it goes on without node 2")
+            said = rest.eventually((3, 4), "POST", "/topics", {"name": "decided", "num_partitions": 1})
+            assert said.status == 201, said
+            until(partial(is_too_few_without, cluster, "node-3"), "node 3 has to stay")
+            load.finish()
+            load.check(len(ASSIGNMENTS))
+
+
+def test_voters_that_nobody_has_configured_find_each_other_after_a_restart(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path) as cluster:
+        rest = Rest(cluster)
+        for number in (4, 5):
+            cluster.add(number).until_ready()
+            until(partial(has_become_voter, rest, number), f"node {number} votes")
+        for number in (1, 2):
+            assert rest.eventually((5,), "DELETE", f"/cluster/voters/node-{number}").status == 200
+        assert rest.get(5, "/cluster/voters")["voters"] == ["node-3", "node-4", "node-5"]
+        for number in (1, 2, 3, 4, 5):
+            cluster.kill9(number)
+        for number in (4, 5):  # those that are configured nowhere, and whose peers are all down
+            cluster.begin_restart(number)
+        for number in (4, 5):
+            cluster.nodes[number].until_ready()
+        assert rest.eventually((4, 5), "POST", "/topics", {"name": "decided"}).status == 201
