@@ -11,9 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
+from bench.cluster_bench import ClusterBench
 from bench.kafka_bench import KafkaBench, Warmth
 from bench.line import BenchFailed, Line
 from bench.lines import (
+    cluster_catch_up,
+    cluster_failover,
+    cluster_idle,
+    cluster_latency,
+    cluster_rebalance,
+    cluster_start,
+    cluster_throughput,
     fdatasync,
     kafka_consumers,
     kafka_latency,
@@ -63,6 +71,14 @@ GROUPS: dict[str, Callable[[Run], list[Line]]] = {
     "spark.sink": spark_sink.run,
     "spark.latency": spark_latency.run,
     "spark.jobs": spark_jobs.run,
+    "cluster.throughput": cluster_throughput.run,
+    "cluster.latency": cluster_latency.run,
+    "cluster.failover": cluster_failover.run_fast,
+    "cluster.failover.default": cluster_failover.run_default,
+    "cluster.catch_up": cluster_catch_up.run,
+    "cluster.rebalance": cluster_rebalance.run,
+    "cluster.start": cluster_start.run,
+    "cluster.idle": cluster_idle.run,
 }
 _TIMEOUT_S = {
     False: 5_400,
@@ -101,13 +117,14 @@ def run(names: list[str], *, is_quick: bool) -> Report:
         QueueBench(folder, scale.queue.warm_count) as queue,
         SparkBench() as spark,
     ):
+        cluster = ClusterBench(folder)
         for name, measure in GROUPS.items():
             if name in names:
                 begun = time.monotonic()
-                lines += measure(Run(folder, scale, kafka, queue, spark))
+                lines += measure(Run(folder, scale, kafka, queue, spark, cluster))
                 print(f"{name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     seconds = round(time.monotonic() - started, 1)
-    absent = kafka.absent | queue.absent | spark.absent
+    absent = kafka.absent | queue.absent | spark.absent | cluster.absent
     return Report(taken, is_quick, set(names) < set(GROUPS), seconds, machine, lines, absent)
 
 

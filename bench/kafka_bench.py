@@ -89,7 +89,7 @@ class KafkaBench:
         name = f"bench-{next(self._serials)}"
         server = side.server
         server.create_topic(name, partition_count=partition_count, is_synced=side.is_synced)
-        yield Target(server.address, server.pid, name, partition_count)
+        yield Target(server.address, (server.pid,), name, partition_count)
         server.delete_topic(name)
 
     def burst(self, side: Side, plan: Produce) -> tuple[Produced, Consumed]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, Message
 
-from bench.child import cpu_s
+from bench.child import cpu_s_of
 from bench.kafka_client import (
     STATISTICS_MS,
     Sender,
@@ -27,15 +28,15 @@ _CONSUME_COUNT = 1_000
 class _Meter:
     """Wall time, and processor time of the server and of this process, from here to `stop`."""
 
-    def __init__(self, server_pid: int) -> None:
-        self._pid = server_pid
-        self._server_s, self._client_s = cpu_s(server_pid), _own_cpu_s()
+    def __init__(self, server_pids: Sequence[int]) -> None:
+        self._pids = server_pids
+        self._server_s, self._client_s = cpu_s_of(server_pids), _own_cpu_s()
         self.started = time.perf_counter()
 
     def stop(self) -> None:
         self.seconds = time.perf_counter() - self.started
         self.client_cpu_s = _own_cpu_s() - self._client_s
-        self.server_cpu_s = cpu_s(self._pid) - self._server_s
+        self.server_cpu_s = cpu_s_of(self._pids) - self._server_s
 
 
 def produce(plan: Produce) -> Produced:
@@ -44,21 +45,27 @@ def produce(plan: Produce) -> Produced:
     settings: dict[str, object] = (
         {"batch.num.messages": 1, "statistics.interval.ms": STATISTICS_MS} if is_counted else {}
     )
-    sender = Sender(plan.target, plan.acks, settings)
+    senders = [Sender(plan.target, plan.acks, settings) for _ in range(plan.producer_count)]
     first_count = plan.target.partition_count if is_counted else 0
-    _send(sender, values, range(first_count), plan)
-    sender.finish(_TIMEOUT_S)
-    meter = _Meter(plan.target.pid)
-    _send(sender, values, range(first_count, plan.count), plan)
-    sender.finish(_TIMEOUT_S)
+    _send(senders, values, range(first_count), plan)
+    meter = _Meter(plan.target.pids)
+    _send(senders, values, range(first_count, plan.count), plan)
     meter.stop()
     if is_counted:
-        _await_count(sender, plan.count)
+        _await_count(senders, plan.count)
     request_count = plan.count - first_count if is_counted else None
     return Produced(meter.seconds, meter.server_cpu_s, meter.client_cpu_s, request_count)
 
 
-def _send(sender: Sender, values: list[bytes], indexes: range, plan: Produce) -> None:
+def _send(senders: Sequence[Sender], values: list[bytes], indexes: range, plan: Produce) -> None:
+    """Each sender its share, until all of it is acknowledged."""
+    for turn, sender in enumerate(senders):
+        _send_share(sender, values, indexes[turn :: len(senders)], plan)
+    for sender in senders:
+        sender.finish(_TIMEOUT_S)
+
+
+def _send_share(sender: Sender, values: list[bytes], indexes: range, plan: Produce) -> None:
     partition_count = plan.target.partition_count
     match plan.spreading:
         case Spreading.BY_CLIENT:
@@ -69,12 +76,12 @@ def _send(sender: Sender, values: list[bytes], indexes: range, plan: Produce) ->
             sender.send_to((index * partition_count // plan.count, values[index]) for index in indexes)
 
 
-def _await_count(sender: Sender, count: int) -> None:
+def _await_count(senders: Sequence[Sender], count: int) -> None:
     """The statistics after the last request come with the next turn of the client's timer."""
     deadline = time.monotonic() + _TIMEOUT_S
-    while sender.requests.last < count and time.monotonic() < deadline:
-        sender.serve(STATISTICS_MS / 1_000)
-    found = sender.requests.last
+    while (found := sum(sender.requests.last for sender in senders)) < count and time.monotonic() < deadline:
+        for sender in senders:
+            sender.serve(STATISTICS_MS / 1_000)
     require(
         found == count, f"{found} requests were sent for {count} messages that were to have their own each"
     )
@@ -88,7 +95,7 @@ def consume(plan: Consume) -> Consumed:
         require(end_count == plan.count, f"{plan.count} messages were sent, {end_count} are stored")
         kept_count = sum(end - start for start, end in spans)
         require(kept_count == plan.count or not plan.is_everything_kept, f"only {kept_count} are kept")
-        meter = _Meter(plan.target.pid)
+        meter = _Meter(plan.target.pids)
         assign(consumer, plan.target, spans)
         messages = _read(consumer, kept_count)
         meter.stop()
@@ -109,7 +116,7 @@ def _read(consumer: Consumer, count: int) -> list[Message]:
 
 
 def _verify(messages: list[Message], plan: Consume) -> None:
-    readback = Readback(plan.count, plan.value_bytes)
+    readback = Readback(plan.count, plan.value_bytes, plan.producer_count)
     for message in messages:
         readback.add(*checked_content(message))
     if plan.is_everything_kept:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer
 
-from bench.child import cpu_s
+from bench.child import cpu_s_of
 from bench.kafka_client import RequestCounts, Sender, assign, checked_content, kept_spans, new_consumer
 from bench.kafka_plans import Pace, Paced
 from bench.kafka_values import Readback, value_of
@@ -148,14 +148,14 @@ def _send(sender: Sender, plan: Pace, schedule: Schedule, reading: _Reading) -> 
             time.sleep(wait_s)
         if first >= schedule.warm_count:
             if not window.begin:
-                window.begin, window.begin_cpu_s = time.monotonic(), cpu_s(plan.target.pid)
+                window.begin, window.begin_cpu_s = time.monotonic(), cpu_s_of(plan.target.pids)
             window.lateness_ms.append((time.monotonic() - due) * 1_000)
         end = min(first + schedule.per_tick, schedule.count)
         sender.send(value_of(index, plan.value_bytes) for index in range(first, end))
         sender.serve()
         if reading.failure is not None:
             raise reading.failure
-    window.end, window.end_cpu_s = time.monotonic(), cpu_s(plan.target.pid)
+    window.end, window.end_cpu_s = time.monotonic(), cpu_s_of(plan.target.pids)
     return window
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 class Target(Struct, frozen=True):
     address: str
-    pid: int  # of the server, for its processor time
+    pids: tuple[int, ...]  # of the server, for its processor time; of every node if it is a cluster
     topic: str
     partition_count: int
 
@@ -33,6 +33,7 @@ class Produce(Struct, frozen=True, tag=True):
     value_bytes: int
     acks: str
     spreading: Spreading = Spreading.BY_CLIENT
+    producer_count: int = 1  # each with connections of its own, and an equal share
 
 
 class Consume(Struct, frozen=True, tag=True):
@@ -42,6 +43,7 @@ class Consume(Struct, frozen=True, tag=True):
     count: int
     value_bytes: int
     is_everything_kept: bool
+    producer_count: int = 1  # only what one of them sent is in order
 
 
 class Pace(Struct, frozen=True, tag=True):

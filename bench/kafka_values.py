@@ -17,13 +17,14 @@ def index_of(value: bytes) -> int:
 
 
 class Readback:
-    """What one reader got of `count` messages that one producer sent."""
+    """What one reader got of `count` messages that were sent, by producers in turn; what each sent to a partition is in order."""
 
-    def __init__(self, count: int, value_bytes: int) -> None:
+    def __init__(self, count: int, value_bytes: int, producer_count: int = 1) -> None:
         self._count = count
+        self._producer_count = producer_count
         self._filler = _FILLER[: value_bytes - _STAMP_BYTES]
         self._is_seen = bytearray(count)
-        self._last: dict[int, int] = {}  # index by partition
+        self._last: dict[tuple[int, int], int] = {}  # index by partition and producer
         self.seen_count = 0
 
     def add(self, partition: int, value: bytes | None) -> int:
@@ -35,11 +36,12 @@ class Readback:
         require(index < self._count, f"message {index} was read and never sent")
         require(value[_STAMP_BYTES:] == self._filler, f"message {index} has other bytes than were sent")
         require(not self._is_seen[index], f"message {index} was read twice")
+        stream = partition, index % self._producer_count
         require(
-            index > self._last.get(partition, -1), f"message {index} of partition {partition} is out of order"
+            index > self._last.get(stream, -1), f"message {index} of partition {partition} is out of order"
         )
         self._is_seen[index] = 1
-        self._last[partition] = index
+        self._last[stream] = index
         self.seen_count += 1
         return index
 

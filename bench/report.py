@@ -1,4 +1,4 @@
-"""The result of a run: as a table, as JSON, and in docs/benchmarks.md between two markers."""
+"""The result of a run: as a table, as JSON, and in docs/benchmarks.md between markers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from rich.console import Console
 from rich.table import Table
 
@@ -17,7 +17,9 @@ from bench.workspace import ROOT
 RESULTS = ROOT / "results"
 DOCS = ROOT.parent / "docs" / "benchmarks.md"
 BEGIN = "<!-- begin: written by `python -m bench --docs` -->"
+BEGIN_CLUSTER = "<!-- begin of the cluster: written by `python -m bench --docs` -->"
 END = "<!-- end -->"
+_CLUSTER = "cluster."  # what the names of its lines begin with
 _HEADINGS = ("line", "what", "ours", "probe", "ratio (quartiles)", "goal", "")
 
 
@@ -62,13 +64,22 @@ def show(report: Report) -> None:
 
 
 def write_docs(path: Path) -> None:
+    """The cluster has a table of its own; one of which the run has no line stays as it is."""
     report = load(path)
     text = DOCS.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
+    for marker, is_cluster in ((BEGIN, False), (BEGIN_CLUSTER, True)):
+        lines = [line for line in report.lines if line.name.startswith(_CLUSTER) is is_cluster]
+        if lines:
+            text = _with_table(text, marker, structs.replace(report, lines=lines), path.name)
+    DOCS.write_text(text, encoding="utf-8")
+
+
+def _with_table(text: str, marker: str, report: Report, name: str) -> str:
+    before, begin, rest = text.partition(marker)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise BenchFailed(f"{DOCS.name} has lost its markers {BEGIN} and {END}")
-    DOCS.write_text(f"{before}{BEGIN}\n\n{_markdown(report, path.name)}\n\n{END}{after}", encoding="utf-8")
+        raise BenchFailed(f"{DOCS.name} has lost its markers {marker} and {END}")
+    return f"{before}{marker}\n\n{_markdown(report, name)}\n\n{END}{after}"
 
 
 def _markdown(report: Report, name: str) -> str:

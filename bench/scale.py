@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.cluster_bench import ClusterBench
 from bench.kafka_bench import KafkaBench
 from bench.queue_bench import QueueBench
 from bench.spark_bench import SparkBench
@@ -23,6 +24,7 @@ class Scale:
     kafka: KafkaScale
     queue: QueueScale
     spark: SparkScale
+    cluster: ClusterScale
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,27 @@ class SparkScale:
     job_round_count: int
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterScale:
+    """Of the lines with three nodes, and three of Apache Kafka beside them."""
+
+    round_count: int
+    warm_count: int  # messages that each cluster gets before it is measured
+    small_count: int  # messages of 100 B in a burst
+    large_count: int  # messages of 1 KB in a burst
+    pace_per_s: int
+    pace_s: float
+    kill_count: int  # of nodes with fast timings,
+    slow_kill_count: int  # and with those that are the default
+    copy_round_count: int
+    copy_count: int  # messages of 1 KB that come while a node is away
+    rebalance_count: int
+    start_partition_count: int
+    start_count: int
+    idle_partition_counts: tuple[int, ...]
+    idle_s: float
+
+
 FULL = Scale(
     round_count=7,
     round_s=1.0,
@@ -116,6 +139,23 @@ FULL = Scale(
         trigger_count=30,
         job_bytes=(250_000_000, 1_000_000_000, 4_000_000_000),
         job_round_count=2,
+    ),
+    cluster=ClusterScale(
+        round_count=3,
+        warm_count=200_000,
+        small_count=200_000,
+        large_count=60_000,
+        pace_per_s=2_000,
+        pace_s=8.0,
+        kill_count=5,
+        slow_kill_count=2,
+        copy_round_count=2,
+        copy_count=300_000,
+        rebalance_count=3,
+        start_partition_count=1_000,
+        start_count=2,
+        idle_partition_counts=(1_000, 3_000, 10_000),
+        idle_s=10.0,
     ),
 )
 QUICK = Scale(
@@ -162,6 +202,23 @@ QUICK = Scale(
         job_bytes=(16_000_000, 64_000_000),
         job_round_count=1,
     ),
+    cluster=ClusterScale(
+        round_count=1,
+        warm_count=5_000,
+        small_count=20_000,
+        large_count=5_000,
+        pace_per_s=500,
+        pace_s=2.0,
+        kill_count=1,
+        slow_kill_count=1,
+        copy_round_count=1,
+        copy_count=20_000,
+        rebalance_count=1,
+        start_partition_count=100,
+        start_count=1,
+        idle_partition_counts=(100, 300),
+        idle_s=3.0,
+    ),
 )
 
 
@@ -174,3 +231,4 @@ class Run:
     kafka: KafkaBench
     queue: QueueBench
     spark: SparkBench
+    cluster: ClusterBench

@@ -26,7 +26,7 @@ from bench.line import BenchFailed
 from bench.peers.maven import cache_folder, fetch_jars, read_pins
 from bench.peers.peer import KafkaServer, PeerAbsent
 
-_PINS = Path(__file__).with_suffix(".sha256")
+PINS = Path(__file__).with_suffix(".sha256")
 _START_TIMEOUT_S = 60.0
 _RETRY_S = 0.1
 _ADMIN_TIMEOUT_S = 120.0  # a busy disk takes a minute for a thousand partitions
@@ -67,25 +67,20 @@ class ApacheKafka:
 
     @property
     def title(self) -> str:
-        return f"Apache Kafka {kafka_version(read_pins(_PINS))}"
+        return f"Apache Kafka {kafka_version(read_pins(PINS))}"
 
     @contextmanager
     def start(self, folder: Path) -> Iterator[KafkaServer]:
         java = shutil.which("java")
         if java is None:
             raise PeerAbsent("there is no java on this machine")
-        jars = fetch_jars(read_pins(_PINS), cache_folder())
+        jars = fetch_jars(read_pins(PINS), cache_folder())
         port, controller_port = _free_ports(2)
-        properties, logging = folder / "server.properties", folder / "log4j2.properties"
+        properties = folder / "server.properties"
         properties.write_text(
             _PROPERTIES.format(port=port, controller_port=controller_port, folder=folder), encoding="utf-8"
         )
-        logging.write_text(_LOGGING, encoding="utf-8")
-        class_path = ("-cp", ":".join(map(str, jars)), f"-Dlog4j2.configurationFile={logging}")
-        _format([java, *class_path], properties)
-        # The kernel ends the JVM with us, even if nothing of ours runs any more.
-        guard = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
-        program = [*guard, java, *_HEAP, *_FLAGS, *class_path]
+        program = prepare(folder, [java], java_flags(_HEAP), jars, new_cluster_id())
         with Child("kafka.Kafka", str(properties), program=program) as child:
             yield _Running(child, f"127.0.0.1:{port}")
 
@@ -141,8 +136,28 @@ def kafka_version(pins: Iterable[str]) -> str:
     return next(name.split("/")[-2] for name in pins if name.startswith("org/apache/kafka/kafka-clients/"))
 
 
-def _format(program: Sequence[str], properties: Path) -> None:
-    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+def java_flags(heap: Sequence[str]) -> list[str]:
+    return [*heap, *_FLAGS]
+
+
+def new_cluster_id() -> str:
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def prepare(
+    folder: Path, java: Sequence[str], flags: Sequence[str], jars: Sequence[Path], cluster_id: str
+) -> list[str]:
+    """Format the folder by the `server.properties` in it; the program that runs a node there."""
+    logging = folder / "log4j2.properties"
+    logging.write_text(_LOGGING, encoding="utf-8")
+    class_path = ("-cp", ":".join(map(str, jars)), f"-Dlog4j2.configurationFile={logging}")
+    _format([*java, *class_path], folder / "server.properties", cluster_id)
+    # The kernel ends the JVM with us, even if nothing of ours runs any more.
+    guard = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
+    return [*guard, *java, *flags, *class_path]
+
+
+def _format(program: Sequence[str], properties: Path, cluster_id: str) -> None:
     arguments = ("format", "--cluster-id", cluster_id, "--config", str(properties))
     with Child("kafka.tools.StorageTool", *arguments, program=program) as child:
         child.wait(timeout_s=_START_TIMEOUT_S)

@@ -19,7 +19,7 @@ from bench.machine import describe_machine
 from bench.peers import apache_kafka
 from bench.peers.maven import fetch_jars, find_repository, mirror_in, read_pins
 from bench.peers.peer import PeerAbsent
-from bench.report import BEGIN, END, Report, save, write_docs
+from bench.report import BEGIN, BEGIN_CLUSTER, END, Report, save, write_docs
 from bench.sides import interleave
 
 PINS = Path(apache_kafka.__file__).with_suffix(".sha256")
@@ -215,3 +215,26 @@ def test_an_absent_peer_stands_in_the_table_with_its_reason(
     text = docs.read_text(encoding="utf-8")
     assert "| peer kafka | absent: there is no java |  |  |  |  |  |" in text
     assert "| ratio ≤ 3 | met |" in text
+
+
+def test_lines_of_the_cluster_have_a_table_of_their_own_and_leave_the_other_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs = tmp_path / "benchmarks.md"
+    monkeypatch.setattr(bench_report, "DOCS", docs)
+    tables = f"{BEGIN}\none\n{END}\n{BEGIN_CLUSTER}\ntwo\n{END}\n"
+
+    def written(*names: str) -> list[str]:
+        docs.write_text(tables, encoding="utf-8")
+        lines = [Line(name, "title", "ms", spread([1.0])) for name in names]
+        result = Report(datetime.now(UTC), False, True, 1.0, describe_machine(), lines, {})
+        write_docs(save(result, tmp_path / "result.json"))
+        return docs.read_text(encoding="utf-8").split(BEGIN_CLUSTER)
+
+    other, cluster = written("cluster.idle")
+    assert other == f"{BEGIN}\none\n{END}\n"
+    assert "| cluster.idle |" in cluster
+    other, cluster = written("rest.single", "cluster.idle")
+    assert "| rest.single |" in other
+    assert "cluster.idle" not in other
+    assert "rest.single" not in cluster
