@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from goqueue.core.cluster.partitions import NO_LEADER
-from goqueue.model.errors import InvariantViolation
+from goqueue.model.errors import CoordinatorNotAvailable, InvariantViolation, NotEnoughReplicas
 from goqueue.node.clock import Clock
 from goqueue.node.partition import Partition
 from goqueue.node.state_log import E, EventCodec, StateLog
@@ -32,8 +32,12 @@ class InternalTopics:
         return self._table.internal(name) is not None
 
     async def ensure(self, name: str) -> None:
-        if not self.exists(name):
+        if self.exists(name):
+            return
+        try:
             await self._topics.create_internal(name, partition_count=PARTITION_COUNT, overrides=_OVERRIDES)
+        except NotEnoughReplicas as error:
+            raise CoordinatorNotAvailable(f"there are no coordinators yet: {error.sentence}") from error
 
     def leader_of(self, name: str, index: int) -> int:
         """Of a topic that exists; -1 if nobody leads the partition for now."""

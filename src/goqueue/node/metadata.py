@@ -15,9 +15,10 @@ from typing import Final
 
 import msgspec
 
-from goqueue.core.catalog import Catalog, Event, decode_events, encode_events
-from goqueue.core.cluster.commands import AddVoter, Order, RemoveNode, RemoveVoter
+from goqueue.core.catalog import Catalog, Command, Event, decode_events, encode_events
+from goqueue.core.cluster.commands import AddVoter, CreateTopic, Order, RemoveNode, RemoveVoter
 from goqueue.core.cluster.levels import LEVEL_NEWEST
+from goqueue.core.cluster.voter_rules import check_all_joined
 from goqueue.model.cluster_errors import LevelTooLow, NotController, PeerUnreachable, VotersRefused
 from goqueue.model.errors import InvariantViolation, TimedOut
 from goqueue.model.limits import Limits
@@ -128,16 +129,28 @@ class Metadata:
             await quorum.until_settled()
             if not quorum.is_active and not quorum.is_alone:
                 raise NotController(None if quorum.leader == quorum.name else quorum.leader)
-            if isinstance(command, RemoveNode) and command.name in quorum.raft.voters:
-                raise VotersRefused(
-                    f"node {command.name!r} votes; remove it from the voters first", node=command.name
-                )
+            self._check_voters(command)
             if isinstance(command, AddVoter | RemoveVoter):
                 return Done(await change_voters(quorum, self.catalog, command), [])
             events = self.catalog.decide(command, self._clock.now_ms())
             if not events:
                 return Done(quorum.applied_index, [])
             return Done(await quorum.propose(encode_events(events)), events)
+
+    def try_out(self, command: Command) -> list[Event]:
+        """As `execute` without doing it: what would come of it as far as this node knows."""
+        self._check_voters(command)
+        return self.catalog.decide(command, 0)
+
+    def _check_voters(self, command: Order) -> None:
+        """What hangs on who votes: the catalogue does not know that."""
+        voters = self.quorum.raft.voters
+        if isinstance(command, RemoveNode) and command.name in voters:
+            raise VotersRefused(
+                f"node {command.name!r} votes; remove it from the voters first", node=command.name
+            )
+        if isinstance(command, CreateTopic) and command.is_placed_as_usual and not self.quorum.is_alone:
+            check_all_joined(voters, [node.name for node in self.catalog.nodes()])
 
 
 def _not_understood(what: str, error: msgspec.DecodeError) -> LevelTooLow:

@@ -98,7 +98,7 @@ class Topics:
         """As `create` without doing it: the topic as it would be, or why it cannot be."""
         self._guard.admit_change()
         command = self._creation(name, partition_count, overrides, placement)
-        created = self._metadata.catalog.decide(command, 0)[0]
+        created = self._metadata.try_out(command)[0]
         settings = resolve(overrides, self._config.topic_defaults)
         factor = max(map(len, created.assignments), default=1) if isinstance(created, TopicCreated) else 1
         return TopicFacts(
@@ -125,7 +125,7 @@ class Topics:
     def check_alter(self, name: str, overrides: Mapping[str, str | None]) -> None:
         """As `alter` without doing it."""
         self._guard.admit_relief()
-        self._metadata.catalog.decide(AlterTopic(name, overrides), 0)
+        self._metadata.try_out(AlterTopic(name, overrides))
 
     async def edit(self, name: str, edit: Edit) -> TopicFacts:
         """Make all of a topic's overrides from those it has. Nobody else changes them meanwhile."""
@@ -135,7 +135,7 @@ class Topics:
     def check_edit(self, name: str, edit: Edit) -> None:
         """As `edit` without doing it."""
         self._guard.admit_relief()
-        self._metadata.catalog.decide(self._edited(name, edit), 0)
+        self._metadata.try_out(self._edited(name, edit))
 
     async def grow(
         self, name: str, partition_count: int, assignments: Sequence[Sequence[int]] | None = None
@@ -151,7 +151,7 @@ class Topics:
     ) -> None:
         """As `grow` without doing it."""
         self._guard.admit_change()
-        self._metadata.catalog.decide(_growth(name, partition_count, assignments), 0)
+        self._metadata.try_out(_growth(name, partition_count, assignments))
 
     async def shrink(self, name: str, partition_count: int, *, discards_read: bool = False) -> TopicFacts:
         """Begin to take partitions away until there are so few, of a topic with `scaling=keyed`. They go when every group has read
@@ -210,9 +210,7 @@ class Topics:
         name = command.name
         try:
             if self._config.is_solo:
-                self._metadata.catalog.decide(
-                    command, 0
-                )  # refuse what is wrong before anything touches the disk
+                self._metadata.try_out(command)  # refuse what is wrong before anything touches the disk
                 indexes = range(command.partition_count)
                 await self._threads.run(lambda: self._folders.make(name, indexes))
             await self._metadata.execute(command)
@@ -236,7 +234,7 @@ class Topics:
         try:
             if self._config.is_solo:
                 await self._local.follow(name)  # what an earlier growth could not open
-                self._metadata.catalog.decide(command, 0)  # refuse before anything touches the disk
+                self._metadata.try_out(command)  # refuse before anything touches the disk
                 added = range(self._table.get(name).partition_count, command.partition_count)
                 await self._threads.run(lambda: self._folders.add(name, added))
             await self._metadata.execute(command)

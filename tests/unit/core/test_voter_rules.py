@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from goqueue.core.cluster.voter_rules import Electorate, with_added, with_removed
+from goqueue.core.cluster.voter_rules import Electorate, check_all_joined, with_added, with_removed
 from goqueue.core.raft.states import Standing
 from goqueue.model.cluster_errors import NodeNotFound, VotersRefused
+from goqueue.model.errors import NotEnoughReplicas
 
 WELL = Standing(silent_ms=5, lacking_count=1, is_recovering=False)
 SILENT = Standing(silent_ms=5_000, lacking_count=1, is_recovering=False)
@@ -74,3 +75,19 @@ def test_change_after_which_no_majority_would_be_alive_is_refused() -> None:
 def test_lost_voter_is_replaced_before_it_is_removed() -> None:
     added = with_added(electorate("n1", "n2", "n3", n3=SILENT), "n4", NODES)
     assert with_removed(electorate(*added, n3=SILENT), "n3", NODES) == ("n1", "n2", "n4")
+
+
+@pytest.mark.parametrize(("voter_count", "joined_count"), [(1, 0), (3, 2), (3, 0), (5, 2)])
+def test_topics_wait_until_there_are_nodes_for_the_usual_replicas(
+    voter_count: int, joined_count: int
+) -> None:
+    with pytest.raises(
+        NotEnoughReplicas,
+        match=f"only {joined_count} of the voters .* have ever joined; start n{joined_count + 1}",
+    ):
+        check_all_joined(NODES[:voter_count], NODES[:joined_count])
+
+
+@pytest.mark.parametrize(("voter_count", "joined_count"), [(1, 1), (2, 2), (3, 3), (5, 3), (1, 7)])
+def test_topics_wait_for_no_more_nodes_than_that(voter_count: int, joined_count: int) -> None:
+    check_all_joined(NODES[:voter_count], NODES[:joined_count])

@@ -111,6 +111,7 @@ _TOPICS: tuple[AnyRoute, ...] = (
             Code.INVALID_PARTITIONS,
             Code.INVALID_REPLICATION_FACTOR,
             Code.INVALID_REPLICA_ASSIGNMENT,
+            Code.NOT_ENOUGH_REPLICAS,
             Code.TOPIC_EXISTS,
             Code.LIMIT_EXCEEDED,
         ),

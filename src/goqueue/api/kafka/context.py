@@ -12,6 +12,7 @@ from goqueue.model.codes import WIRE
 from goqueue.model.errors import (
     DiskFull,
     GoQueueError,
+    NotEnoughReplicas,
     NotReady,
     PartitionOffline,
     StorageError,
@@ -24,7 +25,15 @@ from goqueue.node.node import Node
 
 _COORDINATOR_NOT_AVAILABLE = 15
 _NOT_COORDINATOR = 16
-_PASSING = (DiskFull, NotReady, PartitionOffline, ReplicationUnknown, StorageError, TimedOut)
+_PASSING = (
+    DiskFull,
+    NotEnoughReplicas,
+    NotReady,
+    PartitionOffline,
+    ReplicationUnknown,
+    StorageError,
+    TimedOut,
+)
 
 
 class Endpoint(NamedTuple):

@@ -19,8 +19,13 @@ class CreateTopic(Struct, frozen=True, tag=True, tag_field="command"):
     partition_count: int
     overrides: Mapping[str, str]
     is_internal: bool = False
-    replication_factor: int | None = None  # None: 3, or as many as there are nodes
+    replication_factor: int | None = None  # None: as many as usual
     assignments: list[list[int]] | None = None  # the replicas of each partition; None: wherever is room
+
+    @property
+    def is_placed_as_usual(self) -> bool:
+        """Nobody has said how many replicas there are to be."""
+        return self.replication_factor is None and self.assignments is None
 
 
 class AlterTopic(Struct, frozen=True, tag=True, tag_field="command"):

@@ -1,5 +1,5 @@
-"""Who may begin and who may cease to vote, one at a time. Raft makes a change safe whatever it is; these rules keep an operator from
-one after which nothing could be decided any more."""
+"""Who may begin and who may cease to vote, one at a time, and what waits for those who vote. Raft makes a change safe whatever it
+is; these rules keep an operator from one after which nothing could be decided any more."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from goqueue.core.cluster.placement import REPLICATION_FACTOR_DEFAULT
 from goqueue.core.raft.messages import VOTER_COUNT_MAX
 from goqueue.core.raft.states import Standing
 from goqueue.core.raft.voters import quorum
 from goqueue.model.cluster_errors import NodeNotFound, VotersRefused
+from goqueue.model.errors import NotEnoughReplicas
 
 LACKING_COUNT_MAX: Final = 1_000  # entries of one message: who lacks more would hold decisions up
 
@@ -80,6 +82,20 @@ def with_removed(electorate: Electorate, name: str, nodes: Collection[str]) -> t
         raise VotersRefused(f"node {name!r} is the only voter; add another one first", node=name)
     _check_majority(electorate, after)
     return after
+
+
+def check_all_joined(voters: Collection[str], nodes: Collection[str]) -> None:
+    """Before a topic gets as many replicas as usual: while a new cluster comes up, there may be fewer nodes than that, and a topic
+    would have too few for ever."""
+    wanted_count = min(REPLICATION_FACTOR_DEFAULT, len(voters))
+    if len(nodes) < wanted_count:
+        missing = sorted(set(voters) - set(nodes))
+        raise NotEnoughReplicas(
+            f"a topic has {wanted_count} replicas here, but only {len(nodes)} of the voters {', '.join(sorted(voters))} have ever "
+            f"joined; start {', '.join(missing)}, or give a replication factor of at most {len(nodes)}",
+            replication_factor=wanted_count,
+            missing=missing,
+        )
 
 
 def _check_majority(electorate: Electorate, after: tuple[str, ...]) -> None:

@@ -1,0 +1,65 @@
+"""A new cluster whose third node has yet to join for the first time: what is made then has as many replicas as it will ever have."""
+
+from __future__ import annotations
+
+from tests.support.sim_clusters import PlayedCluster
+
+from goqueue.core.cluster.nodes import NodeState
+from goqueue.sim.loop import SimLoop, run
+
+_COORDINATOR_NOT_AVAILABLE = 15
+
+
+def test_topics_and_coordinators_wait_for_the_third_node_unless_fewer_replicas_are_wanted() -> None:
+    async def main(loop: SimLoop) -> None:
+        played = PlayedCluster(loop, 3)
+        try:
+            *early, late = played.cluster.hosts.values()
+            for host in early:
+                host.start()
+            await played.until(lambda: all(host.is_well for host in early) and are_alive(played, 2))
+            refused = await played.rest("node-1", "POST", "/topics", {"name": "orders"})
+            assert (refused.status, refused.body["code"]) == (409, "NOT_ENOUGH_REPLICAS")
+            assert "start node-3, or give a replication factor of at most 2" in str(refused.body["error"])
+            assert await coordinator_error(played) == _COORDINATOR_NOT_AVAILABLE
+            member = {"client_id": "c", "topics": ["orders"], "mode": "stream"}
+            joined = await played.rest("node-2", "POST", "/groups/g/join", member)
+            assert (joined.status, joined.body["code"]) == (503, "COORDINATOR_NOT_AVAILABLE")
+            asked = {"name": "narrow", "replication_factor": 2}
+            assert (await played.rest("node-2", "POST", "/topics", asked)).status == 201
+
+            late.start()
+            await played.until(lambda: not played.cluster.unsettled() and are_alive(played, 3))
+            await played.create("orders")
+            assert await coordinator_error(played) == 0
+            await played.until(lambda: not played.cluster.unsettled())
+            assert {
+                name: replica_count(played, name) for name in ("orders", "narrow", "__consumer_offsets")
+            } == {
+                "orders": 3,
+                "narrow": 2,
+                "__consumer_offsets": 3,
+            }
+            await late.crash(power_cut=False)
+            await played.until(lambda: are_alive(played, 2))
+            made = await played.rest("node-1", "POST", "/topics", {"name": "afterwards"})
+            assert made.status == 201, made  # it has joined before, and catches up when it is back
+            assert replica_count(played, "afterwards") == 3
+        finally:
+            await played.end()
+
+    run(main, seed=1)
+
+
+def are_alive(played: PlayedCluster, count: int) -> bool:
+    nodes = played.node("node-1")._metadata.catalog.nodes()
+    return sum(node.state is NodeState.ALIVE for node in nodes) == count
+
+
+def replica_count(played: PlayedCluster, topic: str) -> int:
+    return len(played.node("node-1")._metadata.catalog.partitions.get(topic, 0).replicas)
+
+
+async def coordinator_error(played: PlayedCluster) -> int:
+    answer = await played.client.ask("node-1", "find_coordinator", 2, key="group", key_type=0)
+    return int(answer.error_code)
