@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.support.broker import Broker
 from xdist.remote import Producer
 from xdist.scheduler import LoadGroupScheduling
+
+# A machine that is busy with something else makes an example slow, but not wrong.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from goqueue.client.kafka import BatchSender, KafkaCluster, KafkaError, NotUnder
 from goqueue.log.batch import build_batch
 from goqueue.model.record import NewRecord
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="openssl is needed to make certificates"
 )

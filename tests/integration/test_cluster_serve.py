@@ -20,7 +20,7 @@ from tests.support.kafka_clients import Confluent, Record, until
 from goqueue.client.rest import RestClient
 
 START_TIMEOUT_S = 60.0
-END_TIMEOUT_S = 30.0
+END_TIMEOUT_S = 60.0
 ALL_READY = re.compile(r"ready nodes=(\d+) http=(\S+) kafka=(\S+)")
 ANYWHERE = ("--http", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--cluster", "127.0.0.1:0")
 RECORDS = [Record(value=f"v{number}".encode(), partition=number % 3) for number in range(300)]

@@ -62,7 +62,7 @@ class ProduceCapture:
             except OSError:
                 pass
         for thread in self._threads:
-            thread.join(timeout=10)
+            thread.join(timeout=60)
         for opened in (self._listener, *self._connections):
             opened.close()
 

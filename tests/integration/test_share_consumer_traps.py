@@ -32,8 +32,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield running
 
 
-def due_in(seconds: float) -> tuple[tuple[str, bytes], ...]:
-    return (("gq-deliver-at", b"%d" % int((time.time() + seconds) * 1_000)),)
+def due_at(time_s: float) -> tuple[tuple[str, bytes], ...]:
+    return (("gq-deliver-at", b"%d" % int(time_s * 1_000)),)
 
 
 def committed(broker: Broker, group: str) -> int:
@@ -60,10 +60,15 @@ def test_trap_1_interleaved_priorities_all_reach_a_share_consumer(served: Broker
 
 def test_trap_2_a_delayed_record_reaches_a_share_consumer_that_has_read_past_it(served: Broker) -> None:
     topic, group = new_topic(served), new_group(served.kafka)
-    Confluent(served.kafka).send(topic, [Record(b"delayed", headers=due_in(2)), Record(b"at once")])
+    due_s = time.time() + 2
+    Confluent(served.kafka).send(topic, [Record(b"delayed", headers=due_at(due_s)), Record(b"at once")])
     with member(served.kafka, group, topic) as consumer:
-        assert values(take(consumer, 1)) == [b"at once"]
-        assert values(take(consumer, 1)) == [b"delayed"]
+        found = values(take(consumer, 1))
+        assert (
+            found == [b"at once"] or time.time() >= due_s
+        )  # later only where the machine was busy otherwise
+        found += values(take(consumer, 2 - len(found)))
+    assert sorted(found) == [b"at once", b"delayed"]
 
 
 def test_trap_2_an_uncommitted_record_comes_to_a_share_consumer_once_it_is_committed(served: Broker) -> None:
@@ -134,20 +139,28 @@ def test_trap_17_a_share_consumer_of_three_topics_gets_all_three(served: Broker)
             assert sorted(values(found)) == sorted(f"{topic} {text}".encode() for topic in topics)
 
 
+def half_cancelled(broker: Broker, delay_s: float) -> str | None:
+    """A topic with two delayed records in each of two partitions, the first of each cancelled; None if they were due before
+    that was done."""
+    topic, due_s = new_topic(broker, partitions=2), time.time() + delay_s
+    for value in (b"cancelled", b"kept"):
+        records = [Record(b"%s %d" % (value, at), headers=due_at(due_s), partition=at) for at in (0, 1)]
+        Confluent(broker.kafka).send(topic, records)
+    listed = call(broker, "GET", f"/topics/{topic}/delayed").body["messages"]
+    gone = [call(broker, "DELETE", f"/topics/{topic}/delayed/{partition}/0").status for partition in (0, 1)]
+    places = sorted((one["partition"], one["offset"]) for one in listed)
+    # The same offsets in both partitions.
+    is_right = (places, gone) == ([(0, 0), (0, 1), (1, 0), (1, 1)], [200, 200])
+    assert is_right or time.time() >= due_s, (places, gone)
+    return topic if is_right else None
+
+
 def test_trap_19_delays_of_two_partitions_survive_kill_9_and_cancelled_ones_never_come(
     tmp_path: Path,
 ) -> None:
     with Broker(tmp_path) as broker:
-        topic, group = new_topic(broker, partitions=2), new_group(broker.kafka)
-        headers = due_in(5)
-        for value in (b"cancelled", b"kept"):
-            records = [Record(b"%s %d" % (value, at), headers=headers, partition=at) for at in (0, 1)]
-            Confluent(broker.kafka).send(topic, records)
-        listed = call(broker, "GET", f"/topics/{topic}/delayed").body["messages"]
-        places = sorted((one["partition"], one["offset"]) for one in listed)
-        assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]  # the same offsets in both
-        for partition in (0, 1):
-            assert call(broker, "DELETE", f"/topics/{topic}/delayed/{partition}/0").status == 200
+        group = new_group(broker.kafka)
+        topic = next(filter(None, (half_cancelled(broker, delay_s) for delay_s in (5, 20, 80))))
         broker.kill9()
     with Broker(tmp_path) as broker, member(broker.kafka, group, topic) as consumer:
         found = take(consumer, 2)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.support.backups import Held, ends_of, held_by, here
 from tests.support.broker import Broker, Process
-from tests.support.kafka_clients import Confluent, Record, confluent
+from tests.support.kafka_clients import Confluent, Record, confluent, until
 from tests.support.kafka_transactions import ConfluentTransactions
 from tests.support.rest_queue import Worker, call, create, publish
 
@@ -215,7 +215,8 @@ def test_backups_of_a_busy_broker_are_moments_that_a_crash_could_have_left(tmp_p
             create(broker, topic, count)
         Confluent(broker.kafka).send("source", [Record(b"%d" % at) for at in range(20_000)])
         with _busy(broker):
-            for _ in range(3):
+            for count in (0, 1, 100):  # that were copied before
+                until(lambda count=count: _copied_count(broker) >= count, "it is busy")  # type: ignore[misc]  # bound now
                 time.sleep(1.0)
                 back_up(here, BackupRequest(str(tmp_path / "data"), place))
         broker.kill9()
@@ -231,12 +232,21 @@ def test_backups_of_a_busy_broker_are_moments_that_a_crash_could_have_left(tmp_p
     assert copied_counts[-1] > 0
 
 
+def _copied_of(cluster: KafkaCluster) -> int:
+    return cluster.group_offsets("copier").get(("source", 0), 0)
+
+
+def _copied_count(broker: Broker) -> int:
+    with KafkaCluster(broker.kafka) as cluster:
+        return _copied_of(cluster)
+
+
 def _check_copies(broker: Broker) -> int:
     """A transaction whose end was decided is ended by the broker soon after its start."""
     deadline = time.monotonic() + WAIT_S
     while True:
         with KafkaCluster(broker.kafka) as cluster:
-            offset = cluster.group_offsets("copier").get(("source", 0), 0)
+            offset = _copied_of(cluster)
             ends = ends_of(cluster, "sink", 2, committed=True)
         rows = Confluent(broker.kafka).read("sink", ends)
         if sorted(int(one.value or b"") for one in rows) == list(range(offset)):

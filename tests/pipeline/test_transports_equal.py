@@ -167,7 +167,11 @@ def _row(one: Read) -> Row:
     return Row(one.offset, one.timestamp_ms, one.key, one.value, one.headers)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_any_span_gives_the_same_rows(filled: Filled, data: st.DataObject) -> None:
     files = FilesTransport(str(filled.copy))

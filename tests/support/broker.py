@@ -22,8 +22,8 @@ from typing import IO, Self
 from tests.support.ports import port_of_ours
 
 READY = re.compile(r"ready http=(\S+) kafka=(\S+)")
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0  # so long only where the machine has other things to do
+STOP_TIMEOUT_S = 60.0
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -49,7 +49,7 @@ class Lines:
         self._thread = threading.Thread(target=self._collect, name=name, daemon=True)
         self._thread.start()
 
-    def wait_for(self, pattern: str | re.Pattern[str], *, timeout_s: float = 30.0) -> re.Match[str]:
+    def wait_for(self, pattern: str | re.Pattern[str], *, timeout_s: float = 60.0) -> re.Match[str]:
         """The first match in any line, those already written included; an error if the stream ends first."""
         deadline = time.monotonic() + timeout_s
         seen_count = 0

@@ -14,7 +14,7 @@ from tests.support.local_cluster import LocalCluster
 
 Json = Any  # whatever the nodes answer; the tests look into it
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class Said(NamedTuple):

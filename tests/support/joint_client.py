@@ -14,7 +14,7 @@ from goqueue.model.record import NewRecord, Producer
 from goqueue.wire.codec import Output, is_flexible, request_writer, response_reader
 from goqueue.wire.schema import api_key, request_schema
 
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 _ACKS_ALL = -1
 _VERSION = {"produce": 12}  # of all others that are asked it is 0
 

@@ -21,7 +21,7 @@ with warnings.catch_warnings():
 
 confluent: Any = confluent_kafka.admin  # it exports in a way that mypy does not follow
 kafka_python: Any = kafka  # it has no types
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 TIMEOUT_MS = int(TIMEOUT_S * 1_000)
 
 

@@ -26,7 +26,7 @@ from tests.support.broker import Broker
 from tests.support.kafka_admins import ConfluentAdmin, kafka_python
 
 confluent: Any = confluent_kafka  # its types and its documentation disagree
-TIMEOUT_S = 40.0
+TIMEOUT_S = 60.0
 Headers = tuple[tuple[str, bytes], ...]
 
 

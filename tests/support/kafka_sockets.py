@@ -16,7 +16,7 @@ from goqueue.api.kafka.server import KafkaServer
 from goqueue.wire.schema import api_key, responses
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-TIMEOUT_S = 20.0
+TIMEOUT_S = 30.0
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop] | None] = {
     "asyncio": None,
     "uvloop": uvloop.new_event_loop,

@@ -31,6 +31,10 @@ from goqueue.wire.frames import SCRATCH_BYTES
 KEY = b"a secret that all nodes share"
 ENDPOINTS = Endpoints("127.0.0.1:8080", "127.0.0.1:9092", "127.0.0.1:7000")
 NOW_MS = 1_700_000_000_000
+# Longer than a test: on a real loop, a machine that is busy with something else is not to end a request.
+PATIENT = LinkTimes(
+    connect_ms=60_000, message_ms=60_000, beat_ms=60_000, ask_ms=60_000, call_ms=60_000, fetch_slack_ms=60_000
+)
 
 
 class StillClock:
@@ -184,7 +188,7 @@ class Links(PeerLinks):
         key: bytes = KEY,
         cluster_id: str | None = "c1",
         clock: StillClock | None = None,
-        times: LinkTimes | None = None,
+        times: LinkTimes = PATIENT,
         context: ssl.SSLContext | None = None,
         number: int = 2,
     ) -> None:

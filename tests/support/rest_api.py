@@ -1,4 +1,4 @@
-"""The REST API on a real node in a temporary folder, for the length of one test."""
+"""The REST API on a node for the length of one test: a real one in a temporary folder, or one in virtual time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 
 from tests.support.asgi import Client
+from tests.support.nodes import World, simulate
 
 from goqueue.api.http.app import RestApi
 from goqueue.log.os_disk import OsDisk
@@ -28,6 +29,19 @@ def with_api(main: Main, *, config: NodeConfig = DEFAULT, topic: str = "orders")
         await main(client, node)
 
     with_unstarted_api(started, config=config)
+
+
+def with_simulated_api(main: Main, *, topic: str = "orders") -> None:
+    """As `with_api`, but time passes only where `main` waits: for what depends on how long something takes."""
+
+    async def scenario(world: World) -> None:
+        async def life(node: Node) -> None:
+            await node.topics.create(topic, partition_count=3, overrides={})
+            await main(Client(RestApi(node, world.clock)), node)
+
+        await world.live(life)
+
+    simulate(scenario)
 
 
 def with_unstarted_api(main: Main, *, config: NodeConfig = DEFAULT) -> None:

@@ -52,7 +52,7 @@ class Worker:
         assert joined.status == 200, joined
         self._member_id = joined.body["member_id"]
 
-    def poll(self, limit: int = 100, *, timeout: str = "10s", visibility: str | None = None) -> list[Json]:
+    def poll(self, limit: int = 100, *, timeout: str = "30s", visibility: str | None = None) -> list[Json]:
         """Messages; waits for some."""
         query = f"member_id={self._member_id}&limit={limit}&timeout={timeout}"
         if visibility is not None:

@@ -19,17 +19,21 @@ ACCEPT, RELEASE, REJECT = 1, 2, 3
 def new_group(kafka: str, **settings: str) -> str:
     """One that reads from the beginning. Settings are given as `visibility_ms="1000"`."""
     group = new_name("g")
-    named = {name.replace("_", "."): text for name, text in settings.items()}
+    configure(kafka, group, share_auto_offset_reset="earliest", **settings)
+    return group
+
+
+def configure(kafka: str, group: str, **settings: str) -> None:
+    """What it holds already is not changed by that."""
     entries = [
-        admin.ConfigEntry(name, text, incremental_operation=admin.AlterConfigOpType.SET)
-        for name, text in {"share.auto.offset.reset": "earliest", **named}.items()
+        admin.ConfigEntry(name.replace("_", "."), text, incremental_operation=admin.AlterConfigOpType.SET)
+        for name, text in settings.items()
     ]
     kind = admin.ResourceType.GROUP
     resource = admin.ConfigResource(kind, group, incremental_configs=entries)
     client = ConfluentAdmin(kafka).client  # must outlive the call
     (done,) = client.incremental_alter_configs([resource]).values()
     done.result(TIMEOUT_S)
-    return group
 
 
 @contextmanager

@@ -25,6 +25,8 @@ from bench.queue_client import Tally
 from bench.queue_peer import QueueServer, free_ports
 from bench.queue_plans import Cost, Dialect, Worked
 
+from goqueue.sim.loop import run as run_simulated
+
 VALUE_BYTES = 20
 FILLER = value_of(0, VALUE_BYTES)[12:]
 
@@ -114,12 +116,12 @@ async def publish(frames: Sequence[Any], count: int) -> bool:
 def test_a_publish_by_amqp_waits_for_the_confirm_of_every_message(
     frames: list[Any], is_confirmed: bool
 ) -> None:
-    assert asyncio.run(publish([frame(one) for one in frames], 3)) is is_confirmed
+    assert run_simulated(lambda _: publish([frame(one) for one in frames], 3), seed=0) is is_confirmed
 
 
 def test_a_message_that_rabbitmq_refuses_fails_the_run() -> None:
     with pytest.raises(BenchFailed, match="refused"):
-        asyncio.run(publish([frame(pika.spec.Basic.Nack(1))], 1))
+        run_simulated(lambda _: publish([frame(pika.spec.Basic.Nack(1))], 1), seed=0)
 
 
 # -------------------------------------------------------------------- arithmetic

@@ -233,7 +233,8 @@ def test_silence_and_closing_may_heal() -> None:
     hold = Hold()
     answers: list[Any] = [hold, None, Raw(b"\0\0\0\x50half")]
     with ScriptedBroker(lambda _: answers.pop(0)) as broker:
-        with dialled(broker, timeout_s=0.2) as connection:
+        with dialled(broker) as connection:
+            connection._socket.settimeout(0.2)  # only now: it has taken as long as it likes to dial
             ask(connection, "x")
             with pytest.raises(Unreachable, match=r"silent for 0\.2 s"):
                 connection.receive()

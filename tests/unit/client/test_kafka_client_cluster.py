@@ -77,8 +77,11 @@ def topic() -> Topic:
     return Topic()
 
 
-def cluster_of(*brokers: ScriptedBroker, timeout_s: float = TIMEOUT_S) -> KafkaCluster:
-    return KafkaCluster(",".join(one.address for one in brokers), timeout_s=timeout_s)
+def cluster_of(*brokers: ScriptedBroker, patience_s: float = TIMEOUT_S) -> KafkaCluster:
+    """`patience_s` bounds how often something is tried, not how long one answer may take."""
+    cluster = KafkaCluster(",".join(one.address for one in brokers), timeout_s=TIMEOUT_S)
+    cluster.brokers.timeout_s = patience_s
+    return cluster
 
 
 def fetched(records: bytes = b"", *, code: int = 0, partition: int = 0, **facts: int) -> Any:
@@ -222,7 +225,7 @@ def test_nothing_for_too_long_is_an_error_that_says_what_the_broker_said(topic: 
 
     with (
         topic.playing(fetch=play) as broker,
-        cluster_of(broker, timeout_s=0.2) as cluster,
+        cluster_of(broker, patience_s=0.2) as cluster,
         pytest.raises(
             KafkaError, match=r"from offset 3: nothing came.*start 1, high watermark 5.*stable offset 3"
         ),
@@ -265,7 +268,7 @@ def test_any_broker_of_the_list_will_do(topic: Topic) -> None:
 
 def test_closed_client_says_so(topic: Topic) -> None:
     with topic.playing() as broker:
-        cluster = cluster_of(broker, timeout_s=0.1)
+        cluster = cluster_of(broker, patience_s=0.1)
         cluster.topics()
         cluster.close()
         with pytest.raises(Unreachable, match="closed"):
@@ -568,7 +571,7 @@ def test_what_cannot_heal_ends_the_sender(topic: Topic, code: ErrorCode) -> None
 
 def test_what_does_not_heal_in_time_is_raised(topic: Topic) -> None:
     store = Store(*[ErrorCode.NOT_ENOUGH_REPLICAS] * 1_000)
-    with topic.playing(produce=store) as broker, cluster_of(broker, timeout_s=0.3) as cluster:
+    with topic.playing(produce=store) as broker, cluster_of(broker, patience_s=0.3) as cluster:
         sender = BatchSender(cluster, ME)
         send(sender, value=b"small")
         with pytest.raises(KafkaError, match=r"t-0: NOT_ENOUGH_REPLICAS: so says the test \(tried for"):

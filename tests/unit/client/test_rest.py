@@ -36,6 +36,8 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # closing alone does not wake a thread in accept()
+        self._thread.join(20)
         self._socket.close()
 
     def _run(self, scripts: tuple[list[bytes | None], ...]) -> None:
@@ -55,7 +57,9 @@ class Server:
 
 def _read_request(connection: socket.socket) -> bytes:
     with connection.makefile("rb") as stream:
-        head = b"".join(iter(stream.readline, b"\r\n"))
+        head = b""
+        while (line := stream.readline()) not in (b"\r\n", b""):
+            head += line
         length = next(
             (int(line[15:]) for line in head.splitlines() if line.lower().startswith(b"content-length:")), 0
         )
@@ -99,13 +103,14 @@ def test_a_fresh_connection_that_closes_is_not_tried_again() -> None:
 
 
 def test_a_broker_that_is_not_there_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
         port = taken.getsockname()[1]
-    with (
-        RestClient(f"http://127.0.0.1:{port}") as client,
-        pytest.raises(Unreachable, match=f":{port}: ") as caught,
-    ):
-        client.topics()
+        with (
+            RestClient(f"http://127.0.0.1:{port}") as client,
+            pytest.raises(Unreachable, match=f":{port}: ") as caught,
+        ):
+            client.topics()
     assert not caught.value.was_sent
 
 

@@ -15,6 +15,7 @@ from goqueue.model.errors import GoQueueError, InvalidRequest, TimedOut
 from goqueue.node import forwarding as forwarding_module
 from goqueue.node.cluster.ports import Answer
 from goqueue.node.forwarding import Elsewhere, Forwarding, OfGroup, OfPartition, together
+from goqueue.sim.loop import run
 
 NAMES = {1: "n1", 2: "n2", 3: "n3"}
 LEADERS = {"t": [1, 2, 3, -1], "own": [1, 1]}
@@ -65,7 +66,9 @@ class Attempts:
 
 
 def carry(attempts: Attempts, belonging: Any, *, may_repeat: bool = False) -> str:
-    return asyncio.run(make().carry(belonging, attempts.here, attempts.there, may_repeat=may_repeat))
+    return run(
+        lambda _: make().carry(belonging, attempts.here, attempts.there, may_repeat=may_repeat), seed=0
+    )
 
 
 def refusing(call: Callable[[], object]) -> GoQueueError:

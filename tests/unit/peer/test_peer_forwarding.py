@@ -16,7 +16,7 @@ from goqueue.api.cluster.client_requests import ClientRequests
 from goqueue.api.http.asgi import Event, Receive, Send, read_body, send_bytes, wait_for_disconnect
 from goqueue.api.http.relay import PEER
 from goqueue.model.cluster_errors import NotLeader, PeerUnreachable
-from goqueue.model.errors import TimedOut, TopicNotFound
+from goqueue.model.errors import TopicNotFound
 from goqueue.node.other_nodes import FACTS, READ, FactsCall, ReadCall
 from goqueue.node.requests import ReadQuery, ReadResult
 from goqueue.sim.loop import SimLoop, run
@@ -83,7 +83,7 @@ def test_a_request_arrives_whole_and_so_does_its_answer(loop: str) -> None:
         async with pair(rest) as links:
             for _ in range(2):
                 answer = await links.forward(
-                    "n1", "POST", "/v1/x/%2F?a=1&b=%20", {"content-type": "x"}, b"body", timeout_s=5
+                    "n1", "POST", "/v1/x/%2F?a=1&b=%20", {"content-type": "x"}, b"body", timeout_s=60
                 )
                 assert (answer.status, answer.body) == (409, b"answer body")
                 assert (answer.headers["content-type"], answer.headers["allow"]) == ("text/plain", "GET")
@@ -97,7 +97,7 @@ def test_who_is_not_of_the_cluster_is_turned_away(loop: str) -> None:
         rest = Rest()
         async with pair(rest, key=b"another secret, as long as need be") as links:
             with pytest.raises(Exception, match="secret"):
-                await links.forward("n1", "GET", "/topics", {}, b"", timeout_s=5)
+                await links.forward("n1", "GET", "/topics", {}, b"", timeout_s=60)
         assert not rest.asked
 
     play(loop, main())
@@ -121,22 +121,10 @@ def test_nothing_was_sent_where_nobody_listens(loop: str) -> None:
         port = port_of_ours()
         async with pair(Rest(), address_of=lambda name: ("127.0.0.1", port)) as links:
             with pytest.raises(PeerUnreachable):
-                await links.forward("n1", "POST", "/x", {}, b"", timeout_s=5)
+                await links.forward("n1", "POST", "/x", {}, b"", timeout_s=60)
         async with pair(Rest(), address_of=lambda name: None) as links:
             with pytest.raises(PeerUnreachable):
-                await links.forward("n1", "POST", "/x", {}, b"", timeout_s=5)
-
-    play(loop, main())
-
-
-def test_what_became_of_a_request_without_an_answer_is_not_known(loop: str) -> None:
-    async def main() -> None:
-        rest = Rest()
-        rest.waits = True
-        async with pair(rest) as links:
-            with pytest.raises(TimedOut, match="not known"):
-                await links.forward("n1", "POST", "/x", {}, b"", timeout_s=0.2)
-        assert len(rest.asked) == 1
+                await links.forward("n1", "POST", "/x", {}, b"", timeout_s=60)
 
     play(loop, main())
 

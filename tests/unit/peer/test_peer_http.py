@@ -41,7 +41,7 @@ async def linked(talk: Talk, *, answer_bytes_max: int = 1_000) -> AsyncIterator[
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
-    link = await open_http(host, port, "n2", timeout_s=5.0, answer_bytes_max=answer_bytes_max)
+    link = await open_http(host, port, "n2", timeout_s=60.0, answer_bytes_max=answer_bytes_max)
     try:
         yield link
     finally:
@@ -176,6 +176,6 @@ def test_connection_that_the_other_side_has_closed_is_noticed(loop: str) -> None
 def test_nobody_listens(loop: str) -> None:
     async def main() -> None:
         with pytest.raises(PeerUnreachable, match="cannot be reached"):
-            await open_http("127.0.0.1", port_of_ours(), "n2", timeout_s=5.0)
+            await open_http("127.0.0.1", port_of_ours(), "n2", timeout_s=60.0)
 
     play(loop, main())

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from tests.support.kafka_sockets import answer_of
 from tests.support.peers import Links, Station
 
+from goqueue.api.cluster.client_requests import ClientRequests
+from goqueue.api.http.asgi import Event, Receive, Send, wait_for_disconnect
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.core.catalog import DeleteTopic
 from goqueue.core.raft.messages import AskVote
 from goqueue.model.cluster_errors import PeerUnreachable
+from goqueue.model.errors import TimedOut
 from goqueue.node.cluster.ports import Beat, ReplicaRound
 from goqueue.peer import requests
 from goqueue.peer.backoff import DELAY_S_MAX, DELAY_S_MIN, Backoff
@@ -54,6 +58,28 @@ def test_silent_node_is_given_up() -> None:
         await links.close()
         server.close()
         await server.wait_closed()
+
+    simulate(main)
+
+
+def test_what_became_of_a_request_without_an_answer_is_not_known() -> None:
+    asked: list[str] = []
+
+    async def waits(scope: Event, receive: Receive, send: Send) -> None:
+        asked.append(scope["method"])
+        await wait_for_disconnect(receive)
+
+    async def main() -> None:
+        asked.clear()
+        nobody: Any = None  # plays the use cases
+        requests_of_clients = ClientRequests(waits, nobody, bytes_max=1_000)
+        station = await Station("n1", client_requests=requests_of_clients).start()
+        links = Links(address_of=lambda name: station.address)
+        with pytest.raises(TimedOut, match="not known"):
+            await links.forward("n1", "POST", "/x", {}, b"", timeout_s=0.2)
+        assert asked == ["POST"]
+        await links.close()
+        await station.stop()
 
     simulate(main)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.asgi import Client, Json, Response
-from tests.support.rest_api import with_api
+from tests.support.rest_api import with_api, with_simulated_api
 
 from goqueue.api.http.ack_bodies import VISIBILITY_MS_MAX
 from goqueue.core.lease import decisions
@@ -79,7 +79,7 @@ def test_without_a_delay_the_backoff_counts() -> None:
         assert answer["action"] == "retry"
         assert await poll(node) == []
 
-    with_api(main)
+    with_simulated_api(main)
 
 
 def test_a_rejected_message_does_not_come_again() -> None:
@@ -104,7 +104,7 @@ def test_a_lease_can_be_prolonged(change: Json) -> None:
         later_ms = parse_instant_ms(answer["next_visible_at"]) - given.deadline_ms
         assert 7_170_000 <= later_ms < 7_180_000
 
-    with_api(main)
+    with_simulated_api(main)
 
 
 def test_a_timeout_of_zero_gives_the_message_back() -> None:

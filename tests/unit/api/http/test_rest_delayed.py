@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 from tests.support.asgi import Client, Json
 from tests.support.nodes import World, create, simulate
-from tests.support.rest_api import with_api
+from tests.support.rest_api import with_api, with_simulated_api
 
 from goqueue.api.http.app import RestApi
 from goqueue.model.duration import parse_instant_ms
@@ -85,7 +85,7 @@ def test_a_message_arrives_when_it_is_due() -> None:
         assert [record.value for record in result.records] == [b"late"]
         assert (await client.get("/topics/orders/delayed")).json() == {"messages": [], "count": 0}
 
-    with_api(main)
+    with_simulated_api(main)
 
 
 def test_delayed_messages_are_listed_soonest_first_and_found() -> None:
@@ -131,7 +131,7 @@ def test_a_cancelled_message_is_gone() -> None:
         late = await client.request("DELETE", f"/topics/orders/delayed/0/{kept['offset']}")
         assert (late.status, late.json()["code"]) == (409, "SCHEDULE_FIRED")
 
-    with_api(main)
+    with_simulated_api(main)
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
