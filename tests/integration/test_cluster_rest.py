@@ -21,7 +21,7 @@ NODES = (1, 2, 3)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(Path(tmp_path_factory.mktemp("cluster"))) as running:
+    with LocalCluster(Path(tmp_path_factory.mktemp("cluster")), patience=5) as running:
         yield running
 
 

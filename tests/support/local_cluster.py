@@ -42,6 +42,7 @@ class Seat(Struct, frozen=True):
     cluster: Sequence[int]  # of the configured peers, by number
     listen: int = 0  # for other nodes, where it is none of these
     level: int = LEVEL_NEWEST  # of features, that it says it understands
+    patience: int = 1  # with which nodes that are silent are waited for
 
 
 def config_of(seat: Seat) -> Config:
@@ -50,12 +51,12 @@ def config_of(seat: Seat) -> Config:
     )
     fast = ClusterConfig(
         peers=peers,
-        heartbeat_ms=200,
-        suspect_ms=500,
-        dead_ms=1_000,
-        lease_ms=1_500,
-        lease_renew_ms=300,
-        replica_lag_ms_max=2_000,
+        heartbeat_ms=200 * seat.patience,
+        suspect_ms=500 * seat.patience,
+        dead_ms=1_000 * seat.patience,
+        lease_ms=1_500 * seat.patience,
+        lease_renew_ms=300 * seat.patience,
+        replica_lag_ms_max=2_000 * seat.patience,
         balance_ms=5_000,
         feature_level_max=seat.level,
     )
@@ -117,14 +118,21 @@ class ClusterNode:
 
 
 class LocalCluster:
-    """Nodes 1 to `size`. The constructor returns when all are ready."""
+    """Nodes 1 to `size`. The constructor returns when all are ready. A test whose clients ask each thing once has more `patience`, so that
+    nobody is taken for dead only because the machine is busy."""
 
-    def __init__(self, folder: Path, size: int = 3, *, level: int = LEVEL_NEWEST) -> None:
+    def __init__(self, folder: Path, size: int = 3, *, level: int = LEVEL_NEWEST, patience: int = 1) -> None:
         cluster = [port_of_ours() for _ in range(size)]
         self._folder = folder
         self._seats = {
             number: Seat(
-                number, str(folder / f"node-{number}"), port_of_ours(), port_of_ours(), cluster, level=level
+                number,
+                str(folder / f"node-{number}"),
+                port_of_ours(),
+                port_of_ours(),
+                cluster,
+                level=level,
+                patience=patience,
             )
             for number in range(1, size + 1)
         }
