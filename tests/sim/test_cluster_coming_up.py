@@ -1,10 +1,14 @@
-"""A new cluster whose third node has yet to join for the first time: what is made then has as many replicas as it will ever have."""
+"""What is made while nodes come up, for the first time or again."""
 
 from __future__ import annotations
 
-from tests.support.sim_clusters import PlayedCluster
+import asyncio
+
+import pytest
+from tests.support.sim_clusters import PlayedCluster, in_cluster
 
 from goqueue.core.cluster.nodes import NodeState
+from goqueue.node.local_topics import LocalTopics
 from goqueue.sim.loop import SimLoop, run
 
 _COORDINATOR_NOT_AVAILABLE = 15
@@ -63,3 +67,26 @@ def replica_count(played: PlayedCluster, topic: str) -> int:
 async def coordinator_error(played: PlayedCluster) -> int:
     answer = await played.client.ask("node-1", "find_coordinator", 2, key="group", key_type=0)
     return int(answer.error_code)
+
+
+def test_topic_that_is_made_while_a_node_starts_keeps_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = LocalTopics._folder_owners
+
+    async def play(played: PlayedCluster) -> None:
+        host = played.cluster.hosts["node-2"]
+        await host.crash(power_cut=False)
+        await played.until(lambda: are_alive(played, 2))
+
+        async def look_slowly(local: LocalTopics) -> list[str]:
+            """The node has noted which topics there are, and has not swept away yet what belongs to none of them."""
+            made = await played.rest("node-1", "POST", "/topics", {"name": "late", "num_partitions": 6})
+            assert made.status == 201, made
+            await asyncio.sleep(1.0)
+            return await look(local)
+
+        monkeypatch.setattr(LocalTopics, "_folder_owners", look_slowly)
+        host.start()
+        await played.until(lambda: not played.cluster.unsettled())
+        assert replica_count(played, "late") == 3
+
+    in_cluster(play)

@@ -72,6 +72,9 @@ class LocalTopics:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stale: dict[str, None] = {}  # topics to look at
         self._woken = asyncio.Event()
+        self._swept = (
+            asyncio.Event()
+        )  # nothing is opened before that: the folders of what is new would be swept away, too
         metadata.when_applied(self._note)
         metadata.when_restored(self._note_all)
 
@@ -90,6 +93,7 @@ class LocalTopics:
         names = [topic.name for topic in catalog.topics()]
         deleted = [one for one in await self._folder_owners() if catalog.was_deleted(one)]
         await self._threads.run(lambda: self._folders.sweep(names, deleted))
+        self._swept.set()
         for name in names:
             await self.follow(name)
         self.count()
@@ -97,15 +101,16 @@ class LocalTopics:
     async def _folder_owners(self) -> list[str]:
         return [owner_of(folder) for folder in await self._threads.run(self._folders.folders)]
 
-    def missing(self, number: int) -> list[tuple[str, int]]:
-        """Partitions that others count on this node for, and of which it has no folder. Blocks."""
-        catalog = self._metadata.catalog
-        return [
+    async def missing(self, number: int) -> list[tuple[str, int]]:
+        """Partitions that others count on this node for, and of which it has no folder."""
+        catalog, has = self._metadata.catalog, self._folders.has
+        counted = [
             (topic.name, index)
             for topic in catalog.topics()
             for index, state in enumerate(catalog.partitions_of(topic.name))
-            if number in (*state.in_sync, *state.eligible) and not self._folders.has(topic.name, index)
+            if number in (*state.in_sync, *state.eligible)
         ]
+        return await self._threads.run(lambda: [place for place in counted if not has(*place)])
 
     def damaged(self) -> list[tuple[str, int]]:
         """Partitions that are damaged here, or whose companions are, and that another node has, too."""
@@ -173,7 +178,8 @@ class LocalTopics:
             await asyncio.sleep(_PAUSE_S)
 
     async def follow(self, name: str) -> None:
-        """Raises OSError or GoQueueError where the disk does not allow it; then it may be tried again."""
+        """Raises OSError or GoQueueError where the disk does not allow it; then it may be tried again. While this node starts, it waits."""
+        await self._swept.wait()
         turn = self._turns.setdefault(name, asyncio.Lock())
         async with turn:
             facts = self._metadata.catalog.find(name)

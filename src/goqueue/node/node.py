@@ -409,8 +409,7 @@ class Node:
             for work in self.cluster.work():
                 self._spawn(work)
             await self.cluster.join(endpoints)
-            number = self.cluster.replication.number
-            lost = await self._threads.run(lambda: self._local.missing(number))
+            lost = await self._local.missing(self.cluster.replication.number)
             await self.cluster.report_lost(endpoints, lost)
             self._spawn(self._local.run())
         await self._local.start()

@@ -189,7 +189,9 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def _work_ended(self, task: asyncio.Task[None]) -> None:
-        """Called also for one that was cancelled before it began."""
+        """Called also for one that was cancelled before it began: by who ends everything, and another one would be, too."""
+        if task.cancelled() and not self._begun:
+            self._waiting.clear()
         self._worker = None
         self._begun = ""
         if self._waiting:

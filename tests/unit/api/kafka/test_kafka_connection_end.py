@@ -221,3 +221,22 @@ def test_client_that_waits_for_an_answer_is_not_idle() -> None:
             client[1].transport.abort()
 
     run(lambda loop: scenario(), seed=1)
+
+
+@on_both_loops
+def test_worker_that_is_ended_before_it_begins_is_not_started_again(loop: str) -> None:
+    async def main() -> None:
+        async with listening(delete_groups=echo) as listener:
+            client = await listener.connect()
+            await until(lambda: bool(listener.server._connections))
+            (connection,) = listener.server._connections
+            data = request(GROUPS, 1, texts("a"))
+            connection.get_buffer(len(data))[: len(data)] = data
+            connection.buffer_updated(len(data))
+            assert connection._worker is not None
+            connection._worker.cancel()  # as when a process ends, which would end the next one, too
+            assert await next_id(client) is None
+            await listener.gone()
+            await leave(client)
+
+    run_on(loop, main())
