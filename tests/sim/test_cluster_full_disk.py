@@ -7,6 +7,7 @@ import errno
 
 from tests.support.sim_clusters import PlayedCluster, in_cluster
 
+from goqueue.core.cluster.nodes import NodeState
 from goqueue.node.config import DiskConfig
 
 BALANCED_S = 15.0  # longer than the controller waits before it looks for preferred leaders
@@ -74,5 +75,21 @@ def test_a_leader_that_finds_no_space_resigns_at_once() -> None:
         played.client.leaders.clear()
         await played.until(lambda: leader not in leaders(played))
         assert played.loop.time() - started < 1.0  # it would be 2 s and more if it waited to be looked at
+
+    in_cluster(play)
+
+
+def test_node_joins_when_the_controller_has_room_again() -> None:
+    async def play(played: PlayedCluster) -> None:
+        controller = played.cluster.controller()
+        assert controller is not None
+        late = next(host for host in played.cluster.hosts.values() if host is not controller)
+        await late.crash(power_cut=False)
+        catalog = played.node(controller.name)._metadata.catalog
+        await played.until(lambda: any(node.state is NodeState.FENCED for node in catalog.nodes()))
+        controller.disk.fail_next("append", error=errno.ENOSPC)
+        late.start()
+        await played.until(lambda: not played.cluster.unsettled())
+        assert not late.problems
 
     in_cluster(play)

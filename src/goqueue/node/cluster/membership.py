@@ -9,7 +9,15 @@ from typing import Final
 
 from goqueue.core.cluster.nodes import Endpoints, NodeEntry
 from goqueue.model.cluster_errors import NameTaken, NotController, PeerUnreachable
-from goqueue.model.errors import CoordinatorNotAvailable, GoQueueError, TimedOut
+from goqueue.model.errors import (
+    CoordinatorNotAvailable,
+    DiskFull,
+    GoQueueError,
+    NotReady,
+    PartitionOffline,
+    StorageError,
+    TimedOut,
+)
 from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.ports import Beat, BeatAnswer, Copying, Done, Join, PeerLinks
 from goqueue.node.cluster.quorum import Quorum
@@ -20,7 +28,17 @@ from goqueue.node.monotonic import monotonic_ms
 logger = logging.getLogger(__name__)
 _PAUSE_S: Final = 0.1
 _LEAVE_PAUSE_S: Final = 0.02
-_PASSING: Final = (NotController, PeerUnreachable, TimedOut, CoordinatorNotAvailable)
+_PASSING: Final = (
+    NotController,
+    NotReady,
+    PeerUnreachable,
+    TimedOut,
+    CoordinatorNotAvailable,
+    # The controller's disk: it recovers, or another node becomes the controller.
+    DiskFull,
+    PartitionOffline,
+    StorageError,
+)
 
 
 class Membership:
