@@ -123,8 +123,13 @@ class LedShards(Generic[S]):
             try:
                 await shard.load()
                 break
-            except NotCoordinator:
-                return
+            except (
+                NotCoordinator
+            ) as error:  # it leads no longer, which it will hear, or hands over and may yet go on
+                logger.info(
+                    "an internal log is not read for now topic=%s partition=%d error=%r",
+                    *(self._topic, index, error.sentence),
+                )
             except GoQueueError as error:
                 logger.error(
                     "an internal log cannot be read topic=%s partition=%d retry_s=%g error=%r",

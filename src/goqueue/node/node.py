@@ -238,6 +238,7 @@ class Node:
             self.directory,
             None if links is None else links.transactions,
             was_deleted,
+            lambda topic, index: catalog.partitions.find(topic, index) is not None,
         )
         if self.cluster is not None:
             self.cluster.replication.when_leading(groups.note_leadership)

@@ -266,7 +266,7 @@ class Partition:
         return self._write(batch, header, now_ms)
 
     def _write(self, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
-        if self.leadership is None and not self.is_solo:
+        if not self.is_led and not self.is_solo:  # or leads anew since, and has not begun
             raise NotLeader(self.topic, self.index, self.leader)
         try:
             base = self.log.append(batch, header, now_ms=now_ms)

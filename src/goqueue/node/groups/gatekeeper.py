@@ -115,8 +115,8 @@ class Gatekeeper:
                 async with asyncio.timeout(_LOOK_S if self._watched else None):
                     await self._woken.wait()
                 due, self._due = self._due, {}
-            except TimeoutError:
-                due, self._due = dict.fromkeys(self._watched), {}
+            except TimeoutError:  # something may be due at the same moment
+                due, self._due = self._due | dict.fromkeys(self._watched), {}
             self._woken.clear()
             scalings = self._gated_topics()
             for group_id in due:

@@ -45,6 +45,7 @@ from goqueue.node.topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
+Touched = dict[Place, OwnedLedger]  # what is written in them is to be durable before it is told
 _READ_BYTES = 1024 * 1024
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024  # librdkafka takes answers of up to 100 MB if it is not told otherwise
 _REJECTED = "rejected by a share consumer"
@@ -220,7 +221,7 @@ class Share:
         return chosen == OffsetReset.LATEST
 
     async def _open(
-        self, poll: Poll, want: ShareFetch, shared: dict[Place, Shared], touched: set[Place]
+        self, poll: Poll, want: ShareFetch, shared: dict[Place, Shared], touched: Touched
     ) -> dict[Place, OwnedLedger]:
         """All of them, whether there is room for their records or not: a group that begins at the end of a partition
         begins now, and that must not be forgotten either. Later it would skip what came since."""
@@ -232,7 +233,7 @@ class Share:
                 ledger = await self._ledgers.open(*place)
                 if ledger.state.find(poll.group_id) is None:
                     await ledger.begin(poll.group_id, from_latest=poll.from_latest)
-                    touched.add(place)
+                    touched.setdefault(place, ledger)
             except GoQueueError as error:
                 shared[place].error = error
             else:
@@ -245,7 +246,7 @@ class Share:
         want: ShareFetch,
         ledgers: dict[Place, OwnedLedger],
         shared: dict[Place, Shared],
-        touched: set[Place],
+        touched: Touched,
     ) -> None:
         credit = self._queue.polling.credit(poll)
         room = _Room(min(want.limit, credit), want.bytes_max)
@@ -256,7 +257,7 @@ class Share:
                 shared[place].error = error
                 continue
             if given:
-                touched.add(place)
+                touched.setdefault(place, ledger)
                 shared[place].acquired = list(_acquired(given))
                 shared[place].chunks = [batches[base].data for base in sorted(batches)]
 
@@ -302,18 +303,17 @@ class Share:
         ledger.carry_out(settle_missing(taken.window, sorted(lost)).events)
         return [one for one in taken.given if one.offset not in lost]
 
-    async def _settle(self, places: set[Place], shared: dict[Place, Shared]) -> None:
+    async def _settle(self, touched: Touched, shared: dict[Place, Shared]) -> None:
         """Nobody hears of what is not durable."""
         async with asyncio.TaskGroup() as tasks:
-            for place in sorted(places):
-                tasks.create_task(self._settle_one(place, shared[place]))
+            for place in sorted(touched):
+                tasks.create_task(self._settle_one(touched[place], shared[place]))
         self._metrics.delivered.inc(
-            sum(one.last - one.first + 1 for place in places for one in shared[place].acquired)
+            sum(one.last - one.first + 1 for place in touched for one in shared[place].acquired)
         )
 
-    async def _settle_one(self, place: Place, one: Shared) -> None:
+    async def _settle_one(self, ledger: OwnedLedger, one: Shared) -> None:
         try:
-            ledger = await self._ledgers.open(*place)
             await ledger.settled(gives_up=True)
             await ledger.trim()
         except GoQueueError as error:
@@ -331,11 +331,9 @@ class Share:
         await self._settle(await self._hear(group_id, member_id, said, shared), shared)
         return shared
 
-    async def _hear(
-        self, group_id: str, member_id: str, said: Said, shared: dict[Place, Shared]
-    ) -> set[Place]:
+    async def _hear(self, group_id: str, member_id: str, said: Said, shared: dict[Place, Shared]) -> Touched:
         """What is said of a partition's records counts as a whole or not at all, as in Kafka."""
-        touched: set[Place] = set()
+        touched: Touched = {}
         for place, verdicts in said.items():
             try:
                 ledger = await self._ledgers.find(*place)
@@ -351,7 +349,7 @@ class Share:
                 shared[place].verdict_error = error
                 self._metrics.count("refused", [error])
                 continue
-            touched.add(place)
+            touched[place] = ledger
         return touched
 
     def _hear_one(

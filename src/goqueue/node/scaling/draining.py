@@ -2,8 +2,8 @@
 
 Its records are for the groups, which the catalogue's gates are about, and for those that have yet to be created: they stay until
 retention has taken them, unless whoever had the topic shrink said that what is read may go. Beside them there are delayed messages that
-are not due yet, records that a queue group has not finished, and transactions that have not ended. Its leader looks for them from time
-to time, and says so when there are none.
+are not due yet, records that a queue group has not finished, or that have not arrived in the dead letter topic, and transactions that
+have not ended. Its leader looks for them from time to time, and says so when there are none.
 """
 
 from __future__ import annotations
@@ -109,6 +109,9 @@ class Draining:
         ledger = await self._ledgers.find(partition.topic, partition.index)
         if ledger is None:
             return True
+        if ledger.state.moves:  # dead letters, and what is sent back, are on their way elsewhere
+            return False
+        await ledger.settled()
         return not any(lag_of(window, end) for window in ledger.state.windows.values())
 
     def _let_expire(self, partition: Partition, end: int) -> None:

@@ -67,8 +67,10 @@ class Markers:
         whereabouts: Whereabouts,
         remote: RemoteTransactions | None,
         was_deleted: Callable[[str], bool] | None = None,
+        exists: Callable[[str, int], bool] = lambda topic, index: False,
     ) -> None:
-        """`was_deleted` says it of a topic that other nodes may know of before this one does; None: there are none."""
+        """`was_deleted` says it of a topic that other nodes may know of before this one does; None: there are none. `exists`: the
+        catalogue has the partition, whether this node has come to it or not."""
         self._table = table
         self._groups = groups
         self._clock = clock
@@ -76,6 +78,7 @@ class Markers:
         self._whereabouts = whereabouts
         self._remote = remote
         self._was_deleted = was_deleted
+        self._exists = exists
         self.pledges = Pledges(whereabouts)
 
     async def write(self, work: MarkerWork, coordinator_epoch: int) -> None:
@@ -142,7 +145,14 @@ class Markers:
 
     async def _send(self, marker: Marker, part: TopicPartition) -> None:
         """To whoever leads the partition now."""
-        target = self._whereabouts.leader(*part)
+        try:
+            target = self._whereabouts.leader(*part)
+        except (TopicNotFound, PartitionNotFound) as error:
+            if self._exists(
+                *part
+            ):  # this node has not opened it yet: it starts, and there is much to recover
+                raise NotLeader(*part) from error
+            raise
         if target is None:
             return await self.accept(marker, part)
         if self._remote is None:

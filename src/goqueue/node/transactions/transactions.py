@@ -51,15 +51,16 @@ class Transactions:
         directory: Directory,
         remote: RemoteTransactions | None,
         was_deleted: Callable[[str], bool] | None,
+        exists: Callable[[str, int], bool],
     ) -> None:
-        """`remote` and `was_deleted` are None where this node is alone."""
+        """`remote` and `was_deleted` are None where this node is alone. `exists`: the catalogue has a partition."""
         self._config = config
         self._table = table
         self._guard = guard
         self._clock = clock
         counters = TxnMetrics(metrics.registry)
         whereabouts = Whereabouts(table, directory)
-        self._markers = Markers(table, groups, clock, counters, whereabouts, remote, was_deleted)
+        self._markers = Markers(table, groups, clock, counters, whereabouts, remote, was_deleted, exists)
         self._coordinator = TxnCoordinator(
             config,
             internal_topics,
