@@ -88,7 +88,7 @@ from goqueue.core.cluster.events import (
     encode_event,
     encode_events,
 )
-from goqueue.core.cluster.levels import LEVEL_NEWEST, LEVEL_OLDEST, check_level, level_of
+from goqueue.core.cluster.levels import EPOCHS_LEVEL, LEVEL_NEWEST, LEVEL_OLDEST, check_level, level_of
 from goqueue.core.cluster.node_table import NodeTable
 from goqueue.core.cluster.nodes import NodeEntry
 from goqueue.core.cluster.partition_table import PartitionTable
@@ -169,6 +169,7 @@ class Catalog:
         self._scalings: dict[str, Scaling] = {}
         self._next_producer_id = 1
         self._level = LEVEL_OLDEST
+        self._epoch_free = 0  # above the leader epochs of all topics that were deleted
         self.cluster_id: str | None = None
         self.receipt_key: str | None = None
 
@@ -334,10 +335,10 @@ class Catalog:
             assignments = topic_placement.checked(self._cluster, wanted, count, factor)
         else:
             assignments = topic_placement.placed(self._cluster, created.id, (), count, factor)
-        return [
-            structs.replace(created, assignments=assignments),
-            *topic_placement.first_leaders(self._cluster, created.name, 0, assignments),
-        ]
+        # A node that has yet to hear that a topic of this name was deleted must not take the new one for it, nor be taken for its follower.
+        epoch = self._epoch_free if self.was_deleted(created.name) else 0
+        leaders = topic_placement.first_leaders(self._cluster, created.name, 0, assignments, epoch_min=epoch)
+        return [structs.replace(created, assignments=assignments), *leaders]
 
     def _grow(self, command: GrowTopic) -> list[Event]:
         grown = self._topics.grow(command)
@@ -352,7 +353,7 @@ class Catalog:
             assignments = topic_placement.placed(self._cluster, topic.id, own, added, len(own[0].target))
         epoch = self._first_epoch(topic.name)
         leaders = topic_placement.first_leaders(
-            self._cluster, topic.name, topic.partition_count, assignments, epoch
+            self._cluster, topic.name, topic.partition_count, assignments, epoch_made=epoch, epoch_min=epoch
         )
         return [structs.replace(grown, assignments=assignments), *leaders, *changed]
 
@@ -404,6 +405,9 @@ class Catalog:
                 self._topics.change_partition_count(event.name, event.partition_count)
                 self._add_partitions(event.name, added, event.assignments)
             case TopicDeleted():
+                if self._level >= EPOCHS_LEVEL:
+                    epochs = [1 + state.leader_epoch for state in self.partitions_of(event.name)]
+                    self._epoch_free = max(self._epoch_free, self._first_epoch(event.name), *epochs)
                 self._topics.remove(event.name)
                 self._cluster.partitions.remove(event.name)
                 self._plans.topic_deleted(event.name)
@@ -466,6 +470,7 @@ class Catalog:
                 next_plan_id=self._plans.next_id,
                 scalings={name: self._scalings[name] for name in sorted(self._scalings)},
                 level=self._level,
+                epoch_free=self._epoch_free,
             ),
             self._cluster.partitions,
         )
@@ -483,7 +488,7 @@ class Catalog:
         self._plans.load(snapshot.plans, snapshot.next_plan_id)
         self._companions = {name: frozenset(kinds) for name, kinds in snapshot.companions.items()}
         self._scalings = dict(snapshot.scalings)
-        self._level = snapshot.level
+        self._level, self._epoch_free = snapshot.level, snapshot.epoch_free
         self._next_producer_id = snapshot.next_producer_id
         self.cluster_id = snapshot.cluster_id
         self.receipt_key = snapshot.receipt_key

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 
 from goqueue.log.partition_log import NO_SPACE, PartitionLog
 from goqueue.model.errors import DiskFull, GoQueueError, PartitionOffline, StorageError, TimedOut
@@ -34,6 +35,7 @@ class GroupCommit:
         self._is_requested = False
         self._is_checkpoint_requested = False
         self._task: asyncio.Task[None] | None = None
+        self._hold_count = 0
         self.when_synced: Callable[[], None] = _nobody  # told when more is on disk; it may not wait
 
     @property
@@ -55,7 +57,7 @@ class GroupCommit:
     def request(self) -> None:
         """Start syncing what is not durable yet; does not wait."""
         self._is_requested = True
-        if self._task is None and self._log.failure is None:
+        if self._task is None and self._log.failure is None and not self._hold_count:
             self._task = self._spawn(self._run())
 
     async def checkpoint(self) -> None:
@@ -76,6 +78,21 @@ class GroupCommit:
         while self._task is not None:
             await asyncio.wait([self._task])
 
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """No fsync is under way, and none begins: for whoever makes the log shorter, because one that ends afterwards would say of
+        what is gone that it is on disk. What is asked for meanwhile begins then."""
+        self._hold_count += 1
+        try:
+            await self.idle()
+            yield
+        finally:
+            self._hold_count -= 1
+            if self._log.failure is not None:
+                self._release()
+            elif self._is_requested or self._waiters or self._checkpoints:
+                self.request()
+
     async def in_time(self, future: asyncio.Future[None], since: float | None = None) -> None:
         """Wait for something that is part of making a write durable, as long as a client waits for that."""
         started = asyncio.get_running_loop().time() if since is None else since
@@ -90,7 +107,7 @@ class GroupCommit:
 
     async def _run(self) -> None:
         try:
-            while self._log.failure is None and (self._is_requested or self._waiters or self._checkpoints):
+            while self._may_go_on and (self._is_requested or self._waiters or self._checkpoints):
                 self._is_requested = False
                 if self._checkpoints or self._is_checkpoint_requested:
                     await self._save_checkpoint()
@@ -106,6 +123,10 @@ class GroupCommit:
             self._task = None
         if self._log.failure is not None:  # maybe by a failed write, before the first step here
             self._release()
+
+    @property
+    def _may_go_on(self) -> bool:
+        return self._log.failure is None and not self._hold_count
 
     async def _sync(self) -> None:
         job = self._log.begin_sync()

@@ -99,13 +99,18 @@ class Housekeeping:
 
     async def apply_retention(self, partition: Partition) -> None:
         log = partition.log
-        if partition.is_deleted or log.failure is not None or not log.segments:
+        if (
+            partition.is_deleted
+            or log.failure is not None
+            or not log.segments
+            or partition.rewriting.locked()
+        ):
             return
         now_ms = self._clock.now_ms()
         if is_active_expired(log, now_ms):
             log.roll(now_ms)
         new_start = await self._threads.run(lambda: retention_start(log, now_ms))
-        if new_start > log.log_start and not partition.is_deleted:
+        if new_start > log.log_start and not partition.is_deleted and not partition.rewriting.locked():
             size_before = log.size_bytes
             log.delete_before(new_start)
             self._metrics.deleted_bytes.inc(size_before - log.size_bytes)

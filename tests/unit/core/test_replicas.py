@@ -19,7 +19,7 @@ def state(*in_sync: int, replicas: tuple[int, ...] = (1, 2, 3), epoch: int = 0) 
 
 def leader(of: PartitionState | None = None, *, min_in_sync: int = 2, end: int = 0) -> Replicas:
     replicas = Replicas(1, of or state(), min_in_sync=min_in_sync, now_ms=0)
-    replicas.add_log(LOG, end=end, durable_end=end, high_watermark=0)
+    replicas.add_log(LOG, end=end, durable_end=end, high_watermark=0, now_ms=0)
     return replicas
 
 
@@ -224,7 +224,7 @@ def test_a_proposal_is_repeated_only_after_a_while() -> None:
 def test_a_follower_joins_only_with_all_that_a_leader_before_may_have_committed() -> None:
     """The new leader's high watermark lags behind what its predecessor told its clients."""
     replicas = Replicas(1, state(1, 2), min_in_sync=2, now_ms=0)
-    replicas.add_log(LOG, end=20, durable_end=20, high_watermark=12)
+    replicas.add_log(LOG, end=20, durable_end=20, high_watermark=12, now_ms=0)
     replicas.fetched(3, LOG, 15, 1)
     assert not replicas.may_join(3)
     replicas.fetched(3, LOG, 20, 2)
@@ -233,7 +233,7 @@ def test_a_follower_joins_only_with_all_that_a_leader_before_may_have_committed(
 
 def test_a_replica_is_in_sync_in_all_logs_of_its_partition_or_not_at_all() -> None:
     replicas = leader(state(1, 2))
-    replicas.add_log(LEDGER, end=5, durable_end=5, high_watermark=0)
+    replicas.add_log(LEDGER, end=5, durable_end=5, high_watermark=0, now_ms=0)
     replicas.fetched(3, LOG, 0, 1)
     assert not replicas.may_join(3)
     replicas.fetched(3, LEDGER, 5, 1)
@@ -259,11 +259,11 @@ def test_before_all_logs_are_there_nobody_is_said_to_have_everything() -> None:
     replicas = Replicas(1, state(1, 2), min_in_sync=2, now_ms=0)
     replicas.expect([LOG, LEDGER])
     assert proposed(replicas, 1, n2=1, n3=1) is None
-    replicas.add_log(LOG, end=5, durable_end=5, high_watermark=5)
+    replicas.add_log(LOG, end=5, durable_end=5, high_watermark=5, now_ms=0)
     replicas.fetched(3, LOG, 5, 2)
     assert proposed(replicas, 3, n2=3, n3=3) is None
     assert not replicas.may_join(3)
-    replicas.add_log(LEDGER, end=2, durable_end=2, high_watermark=0)
+    replicas.add_log(LEDGER, end=2, durable_end=2, high_watermark=0, now_ms=0)
     assert not replicas.may_join(3)
     replicas.fetched(3, LEDGER, 2, 4)
     assert replicas.may_join(3)

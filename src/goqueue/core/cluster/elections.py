@@ -69,9 +69,10 @@ def elect_unclean(state: PartitionState, states: States) -> PartitionState:
 
 
 def take_out(
-    state: PartitionState, number: int, rules: ElectionRules, *, is_clean: bool = True
+    state: PartitionState, number: int, rules: ElectionRules, *, is_clean: bool = True, is_lost: bool = False
 ) -> PartitionState:
-    """The node is fenced. If its log may be incomplete (`is_clean` is False) it must not be elected for what it had."""
+    """The node is fenced. If its log may be incomplete (`is_clean` is False) it must not be elected for what it had. `is_lost`: it
+    says itself that it is."""
     if number in state.in_sync and len(state.in_sync) > 1:
         remaining = tuple(each for each in state.in_sync if each != number)
         return with_in_sync(state, remaining, rules, may_be_eligible=is_clean)
@@ -82,6 +83,10 @@ def take_out(
         # The last one in sync has come back incomplete, but others have all that was committed: it is they who count.
         first, *others = eligible
         return structs.replace(state, in_sync=(first,), eligible=tuple(others))
+    if state.in_sync == (number,) and is_lost:
+        # Nobody has all that was committed. It leads on with what it has, and others may have to give up more than that.
+        epoch = state.leader_epoch + 1
+        return structs.replace(state, leader_epoch=epoch, unclean_epoch=epoch)
     return structs.replace(state, eligible=eligible)
 
 

@@ -21,9 +21,10 @@ from goqueue.model.cluster_errors import LevelTooLow
 LEVEL_OLDEST: Final = 1
 KEYED_LEVEL: Final = 2
 VOTERS_LEVEL: Final = 2
+EPOCHS_LEVEL: Final = 2
 BROUGHT: Final[Mapping[int, str]] = {
     1: "the catalogue as it was before there were levels",
-    2: "topics with scaling=keyed, voters that change, levels",
+    2: "topics with scaling=keyed, voters that change, levels, epochs of deleted topics",
 }
 LEVEL_NEWEST: Final = max(BROUGHT)
 

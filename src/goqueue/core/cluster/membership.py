@@ -66,8 +66,9 @@ def register(cluster: Cluster, command: RegisterNode, *, level: int, has_own_top
     lost = set(command.lost)
     draft = Draft(cluster, {**cluster.nodes.states(), number: NodeState.FENCED})
     for topic, index in cluster.partitions.held_by(number):
-        is_clean = command.is_clean and (topic, index) not in lost
-        _take_out(cluster, draft, topic, index, number, is_clean=is_clean)
+        is_lost = (topic, index) in lost
+        is_clean = command.is_clean and not is_lost
+        _take_out(cluster, draft, topic, index, number, is_clean=is_clean, is_lost=is_lost)
     return [registered, *draft.events()]
 
 
@@ -131,9 +132,18 @@ def remove(cluster: Cluster, name: str) -> list[Event]:
     return [NodeRemoved(name, entry.number)]
 
 
-def _take_out(cluster: Cluster, draft: Draft, topic: str, index: int, number: int, *, is_clean: bool) -> None:
-    state = cluster.partitions.get(topic, index)
-    draft.settle(topic, index, take_out(state, number, cluster.rules_of(topic), is_clean=is_clean))
+def _take_out(
+    cluster: Cluster,
+    draft: Draft,
+    topic: str,
+    index: int,
+    number: int,
+    *,
+    is_clean: bool,
+    is_lost: bool = False,
+) -> None:
+    state, rules = cluster.partitions.get(topic, index), cluster.rules_of(topic)
+    draft.settle(topic, index, take_out(state, number, rules, is_clean=is_clean, is_lost=is_lost))
 
 
 def _change_state(cluster: Cluster, entry: NodeEntry, state: NodeState) -> list[Event]:

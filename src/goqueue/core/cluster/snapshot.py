@@ -34,6 +34,7 @@ class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     next_plan_id: int = 1
     scalings: dict[str, Scaling] = {}  # of topics with scaling=keyed
     level: int = 1  # of features, in force
+    epoch_free: int = 0  # above the leader epochs of all topics that were deleted
 
 
 _decoder: msgspec.json.Decoder[Snapshot] = msgspec.json.Decoder(Snapshot)

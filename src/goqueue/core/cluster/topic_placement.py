@@ -50,13 +50,21 @@ def placed(
 
 
 def first_leaders(
-    cluster: Cluster, topic: str, first: int, assignments: list[list[int]], leader_epoch: int = 0
+    cluster: Cluster,
+    topic: str,
+    first: int,
+    assignments: list[list[int]],
+    *,
+    epoch_made: int = 0,
+    epoch_min: int = 0,
 ) -> list[PartitionsChanged]:
-    """Where not all of the replicas are alive, or the first of them drains."""
+    """Where not all of the replicas are alive, or the first of them drains; or where partitions are made with another leader epoch
+    (`epoch_made`) than they are to begin with."""
     draft = Draft(cluster)
     for index, replicas in enumerate(assignments, first):
-        new = new_partition(replicas, leader_epoch)
+        new = new_partition(replicas, epoch_made)
         alive = ordered(replicas, [each for each in replicas if can_serve(draft.states, each)])
         led = settle(structs.replace(new, in_sync=alive), draft.states, ElectionRules())
-        draft.change(topic, index, new, led)
+        epoch = max(led.leader_epoch, epoch_min)
+        draft.change(topic, index, new, structs.replace(led, leader_epoch=epoch))
     return draft.events()

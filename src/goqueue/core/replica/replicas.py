@@ -26,6 +26,7 @@ class _Log:
     durable_end: int
     epoch_start: int
     high_watermark: int
+    added_ms: int
 
 
 @dataclass(slots=True)
@@ -76,8 +77,8 @@ class Replicas:
     def is_complete(self) -> bool:
         return bool(self._logs) and all(name in self._logs for name in self._expected)
 
-    def add_log(self, name: str, *, end: int, durable_end: int, high_watermark: int) -> None:
-        self._logs[name] = _Log(end, durable_end, end, high_watermark)
+    def add_log(self, name: str, *, end: int, durable_end: int, high_watermark: int, now_ms: int) -> None:
+        self._logs[name] = _Log(end, durable_end, end, high_watermark, now_ms)
 
     def appended(self, name: str, end: int) -> None:
         self._logs[name].end = end
@@ -216,8 +217,8 @@ class Replicas:
 
     def _caught_up_ms(self, one: _Follower, name: str, log: _Log, heard_ms: int) -> int:
         if one.offsets.get(name, UNKNOWN) >= log.end:
-            return max(heard_ms, self._began_ms)
-        return max(one.caught_up_ms.get(name, 0), self._began_ms)
+            return max(heard_ms, log.added_ms)
+        return max(one.caught_up_ms.get(name, 0), log.added_ms)
 
     def _is_back(self, one: _Follower, heard_ms: int) -> bool:
         """Or never was away. One that died with everything still has everything, and would be waited for for ever."""

@@ -8,6 +8,7 @@ two, so that those who ask for what was never there cost little.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 
 from goqueue.model.errors import GoQueueError
@@ -17,6 +18,7 @@ from goqueue.node.local_topics import LocalTopics
 from goqueue.node.metadata import Metadata
 from goqueue.node.topic_table import TopicTable
 
+logger = logging.getLogger(__name__)
 _PATIENCE_S: Final = 1.0
 _PAUSE_S: Final = 0.05
 
@@ -42,9 +44,16 @@ class CatchingUp:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await self._catch_up()
-                await self._local.follow(topic)
-        except (TimeoutError, GoQueueError, OSError):
+                # Patience may end, but not what has been begun: a topic is not left half opened.
+                await asyncio.wait([self._spawn(self._follow(topic))])
+        except TimeoutError:
             pass  # then it is as this node knows it
+
+    async def _follow(self, topic: str) -> None:
+        try:
+            await self._local.follow(topic)
+        except (GoQueueError, OSError) as error:
+            logger.info("a topic is not opened yet topic=%s error=%r", topic, str(error))
 
     def _has(self, topic: str, partition: int) -> bool:
         found = self._table.any_topic(topic)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Coroutine, Sequence
 
 from goqueue import __version__
-from goqueue.core.catalog import AlterPartitions, Event, NodeRegistered, NodeRemoved, PartitionsChanged
+from goqueue.core.catalog import AlterPartitions, Event, NodeRegistered, NodeRemoved
 from goqueue.core.cluster.commands import InSyncProposal
 from goqueue.core.cluster.nodes import Endpoints
 from goqueue.core.cluster.partitions import NEVER
@@ -190,9 +190,14 @@ class ClusterMember:
 
     async def _propose(self, proposals: list[InSyncProposal]) -> Collection[tuple[str, int]]:
         command = AlterPartitions(self.replication.number, self.membership.incarnation, proposals)
-        events = await self._metadata.execute(command)
-        changed = [event for event in events if isinstance(event, PartitionsChanged)]
-        return {(change.topic, change.partition) for event in changed for change in event.changes}
+        await self._metadata.execute(command)
+        states = self._metadata.catalog.partitions
+        # One that has changed since may have been accepted when it was proposed before, though no answer came.
+        return {
+            (one.topic, one.partition)
+            for one in proposals
+            if (state := states.find(one.topic, one.partition)) is not None and state.epoch == one.epoch
+        }
 
     def _limit_of(self, topic: str, index: int) -> int | None:
         """Only while this node is new to the partition: once it is in sync, clients wait for it."""

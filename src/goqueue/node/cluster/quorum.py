@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from goqueue.core.raft.config import RaftConfig
 from goqueue.core.raft.messages import EntryKind, Message
-from goqueue.core.raft.raft import InvalidVoters, NotLeading, Overloaded, Raft, Ready
+from goqueue.core.raft.raft import InvalidVoters, NotLeading, Overloaded, Raft, Ready, Restored
 from goqueue.model.cluster_errors import NotController, VotersRefused
 from goqueue.model.errors import GoQueueError, InvariantViolation, NotReady, StorageError, TimedOut
 from goqueue.node.cluster.quorum_log import QuorumLog
@@ -23,6 +23,7 @@ _SNAPSHOT_BYTES: Final = (
     32 * 1024 * 1024
 )  # of entries; they are in memory, and a node with many partitions makes large ones
 _PAUSE_S: Final = 1.0  # after a failure of the disk
+_SNAPSHOT_PAUSE_MS: Final = 10_000  # likewise: each attempt encodes the whole catalogue
 
 Chance = Callable[[int], int]
 Send = Callable[[Message], None]
@@ -62,6 +63,7 @@ class Quorum:
         self._waiting: dict[int, tuple[int, asyncio.Future[None]]] = {}  # by index: term, and who waits
         self._watchers: list[Callable[[], None]] = []
         self._snapshot_index = 0
+        self._snapshot_from_ms = 0  # not before
         self._applied_bytes = 0  # since the last snapshot
         self._snapshot_bytes = 0
         self._seen: tuple[object, ...] = ()
@@ -216,8 +218,12 @@ class Quorum:
             self._apply(ready)
             await self._tell()
         # A node alone keeps its whole history: it is small, and whoever copies the folder has all of it.
-        if not self.is_alone and self._is_long:
-            await self._save_snapshot()
+        if not self.is_alone and self._is_long and monotonic_ms() >= self._snapshot_from_ms:
+            try:
+                await self._save_snapshot()
+            except (GoQueueError, OSError) as error:  # the log is longer for a while, and nothing else
+                logger.error("a snapshot of the metadata cannot be saved error=%r", str(error))
+                self._snapshot_from_ms = monotonic_ms() + _SNAPSHOT_PAUSE_MS
         await self._tell()
 
     @property
@@ -236,10 +242,19 @@ class Quorum:
         for _, future in waiting.values():
             if not future.done():
                 future.set_exception(refusal)
-        restored = await self._log.reload(self._voters)
+        restored = await self._reloaded()
         self._raft = Raft(self._config, restored, now_ms=monotonic_ms(), chance=self._chance)
         if not self.is_alone:
             await asyncio.sleep(_PAUSE_S)
+
+    async def _reloaded(self) -> Restored:
+        """However long it takes: nothing may be said before it is known what is on disk."""
+        while True:
+            try:
+                return await self._log.reload(self._voters)
+            except OSError as error:
+                logger.error("the state of the quorum cannot be saved error=%r", str(error))
+                await asyncio.sleep(_PAUSE_S)
 
     def _apply(self, ready: Ready) -> None:
         if ready.restored is not None and ready.restored.index > self.applied_index:

@@ -89,10 +89,16 @@ class QuorumLog:
         return self._restored(state, snapshot, entries, voters, is_lost=is_lost)
 
     async def reload(self, voters: Sequence[str]) -> Restored:
-        """What is on disk by now: after a write that failed, which leaves nothing behind."""
+        """What is on disk for sure, after a write that failed. It may have left something behind that only the page cache has:
+        entries after the last fsync do not count, and the state is written once more."""
         state = await self._threads.run(self._load_state)
+        if state is not None:
+            known = state
+            await self._threads.run(lambda: self._save_state(known))
         snapshot = await self._threads.run(self._load_snapshot)
         entries = await self._load_entries(snapshot)
+        durable_end = self.partition.log.durable_end
+        entries = [entry for entry in entries if entry.index <= durable_end]
         return self._restored(state, snapshot, entries, voters, is_lost=False)
 
     def _restored(
@@ -196,9 +202,9 @@ class QuorumLog:
         partition = self.partition
         log, start = partition.log, entries[0].index - 1
         if start < log.end:
-            await partition.commit.idle()
             owner = partition.owner
-            await self._threads.run(lambda: truncate_log(log, self._disk, owner, start, forced=True))
+            async with partition.commit.held():
+                await self._threads.run(lambda: truncate_log(log, self._disk, owner, start, forced=True))
         now_ms = self._clock.now_ms()
         for entry in entries:
             if entry.term != log.epochs.current or log.durable_epoch != entry.term:
@@ -225,9 +231,9 @@ class QuorumLog:
         """Another node's: it takes the place of everything here."""
         await self.save_snapshot(snapshot)
         partition = self.partition
-        await partition.commit.idle()
         log, owner = partition.log, partition.owner
-        await self._threads.run(lambda: reset_log(log, self._disk, owner, snapshot.index))
+        async with partition.commit.held():
+            await self._threads.run(lambda: reset_log(log, self._disk, owner, snapshot.index))
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         content = _with_checksum(

@@ -336,8 +336,7 @@ class Follower:
 
     async def _shorten(self, partition: Partition, offset: int, *, forced: bool) -> None:
         log = partition.log
-        async with partition.rewriting, partition.indexing:
-            await partition.commit.idle()
+        async with partition.rewriting, partition.indexing, partition.commit.held():
             try:
                 await self._threads.run(
                     lambda: cut_back(log, self._disk, partition.owner, offset, forced=forced)
@@ -352,8 +351,7 @@ class Follower:
             "a replica begins anew topic=%s partition=%d end=%d at=%d",
             *(partition.topic, partition.index, log.end, offset),
         )
-        async with partition.rewriting, partition.indexing:
-            await partition.commit.idle()
+        async with partition.rewriting, partition.indexing, partition.commit.held():
             try:
                 await self._threads.run(lambda: reset_log(log, self._disk, partition.owner, offset))
             except OSError as error:

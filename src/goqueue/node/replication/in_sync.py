@@ -18,7 +18,9 @@ _GATHER_S: Final = 0.02  # so that many who catch up at once are one proposal
 _PROPOSAL_COUNT_MAX: Final = 5_000
 
 Place = tuple[str, int]
-Propose = Callable[[list[InSyncProposal]], Awaitable[Collection[Place]]]  # gives back what was accepted
+Propose = Callable[
+    [list[InSyncProposal]], Awaitable[Collection[Place]]
+]  # gives back what is refused for sure
 
 
 class InSyncKeeper:
@@ -52,18 +54,18 @@ class InSyncKeeper:
             proposals = self._proposals(monotonic_ms())
             if proposals:
                 try:
-                    accepted = await self._propose(proposals)
+                    refused = await self._propose(proposals)
                 except GoQueueError as error:
                     logger.info("in-sync sets stay as they are for now error=%r", error.sentence)
                 else:
-                    self._note_refusals(proposals, accepted)
+                    self._note_refusals(proposals, refused)
 
-    def _note_refusals(self, proposals: list[InSyncProposal], accepted: Collection[Place]) -> None:
+    def _note_refusals(self, proposals: list[InSyncProposal], refused: Collection[Place]) -> None:
         for proposal in proposals:
             place = proposal.topic, proposal.partition
             leadership = self._leaderships.get(place)
             is_same = leadership is not None and leadership.replicas.state.epoch == proposal.epoch
-            if leadership is not None and is_same and place not in accepted:
+            if leadership is not None and is_same and place in refused:
                 leadership.refused()
 
     def _proposals(self, now_ms: int) -> list[InSyncProposal]:

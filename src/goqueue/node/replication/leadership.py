@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from goqueue.core.cluster.partitions import PartitionState
 from goqueue.core.replica.replicas import Replicas
+from goqueue.node.monotonic import monotonic_ms
 from goqueue.node.partition import Partition
 
 WhenChanged = Callable[
@@ -74,7 +75,11 @@ class Leadership:
         log = partition.log
         self._logs[partition.topic] = partition
         self.replicas.add_log(
-            partition.topic, end=log.end, durable_end=log.durable_end, high_watermark=log.high_watermark
+            partition.topic,
+            end=log.end,
+            durable_end=log.durable_end,
+            high_watermark=log.high_watermark,
+            now_ms=monotonic_ms(),
         )
         self.appended(partition)
 

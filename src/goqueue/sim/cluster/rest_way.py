@@ -18,7 +18,9 @@ from goqueue.sim.queue.history import Action, Delivery, Place, Told
 
 _ERA = ""  # nobody sends these groups elsewhere, so whatever a ledger forgets is a mistake
 _FORGOTTEN = ("unknown_member", "fenced_member_epoch", "group_not_found")
-_SESSION = "30s"  # longer than any lease: who is silent for that long holds nothing
+# Longer than any lease, unless it was extended while the leader's clock was ahead: who is silent for that long holds nothing.
+_SESSION_S = 30
+_SILENT_S_MAX = 10  # how long a member has been silent at the most when its life ends
 _PATHS = {
     Action.ACK: "ack",
     Action.NACK: "nack",
@@ -29,6 +31,8 @@ _PATHS = {
 
 class RestWay:
     """`member` is how the run calls somebody; the coordinator has another name for it."""
+
+    missed_s = float(_SESSION_S - _SILENT_S_MAX)
 
     def __init__(self, world: QueueWorld, group: str, topic: str) -> None:
         self._world = world
@@ -55,7 +59,12 @@ class RestWay:
         return [self._delivery(one, member, visibility_ms, sent_s) for one in body["messages"]]
 
     async def _join(self, member: str) -> str:
-        body = {"client_id": member, "topics": [self._topic], "mode": "queue", "session_timeout": _SESSION}
+        body = {
+            "client_id": member,
+            "topics": [self._topic],
+            "mode": "queue",
+            "session_timeout": f"{_SESSION_S}s",
+        }
         joined = await self._client.order("POST", f"/groups/{self._group}/join", body)
         return self._ids.setdefault(member, joined["member_id"])
 

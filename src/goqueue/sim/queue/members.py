@@ -47,6 +47,10 @@ class Surroundings(Protocol):
 class Way(Protocol):
     """How a member speaks with the broker."""
 
+    @property
+    def missed_s(self) -> float:
+        """How long after its end a member may be missed that did not leave: then it holds nothing any more."""
+
     async def poll(self, member: str, limit: int, wait_ms: int) -> list[Delivery]: ...
 
     async def tell(
@@ -156,9 +160,12 @@ class SimMember:
     async def _change_life(self) -> None:
         if self._world.is_calm or self._rng.random() > 0.05:
             return
+        now_s = self._world.loop.time()
         if self._rng.random() < 0.5:
-            self._world.history.left.append(Left(self._group, self._member, self._world.loop.time()))
+            self._world.history.left.append(Left(self._group, self._member, now_s))
             await self._way.leave(self._member)
+        else:
+            self._world.history.left.append(Left(self._group, self._member, now_s + self._way.missed_s))
         self._life += 1
 
 

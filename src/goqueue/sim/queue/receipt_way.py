@@ -14,6 +14,8 @@ from goqueue.sim.queue.world import World
 
 
 class ReceiptWay:
+    missed_s = float("inf")  # there are no sessions
+
     def __init__(self, world: World, group: str, parts: Sequence[Part]) -> None:
         self._world = world
         self._group = group

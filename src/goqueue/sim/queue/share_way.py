@@ -31,6 +31,8 @@ _VERDICTS = {
 
 
 class ShareWay:
+    missed_s = float("inf")  # its session lasts as long as the broker
+
     def __init__(self, world: World, group: str, parts: Sequence[Part]) -> None:
         self._world = world
         self._group = group
