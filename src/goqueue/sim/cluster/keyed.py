@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from goqueue.model.codes import Code
 from goqueue.model.errors import GoQueueError
 from goqueue.sim.cluster.keyed_checkers import EverythingIsProcessed, KeyedChecker, KeysInOrder, StoredOnce
 from goqueue.sim.cluster.keyed_history import KeyedHistory, Place
@@ -57,7 +58,7 @@ class Keyed:
             "POST",
             "/topics",
             {"name": TOPIC, "num_partitions": count, "config": config},
-            done=("TOPIC_EXISTS",),
+            done=(Code.TOPIC_EXISTS,),
         )
         await self._stage.learn_topic_ids()
         for at in range(self._rng.randint(2, 3)):

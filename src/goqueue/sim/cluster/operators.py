@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from goqueue.model.codes import Code
 from goqueue.model.duration import format_instant
 from goqueue.model.errors import GoQueueError
 from goqueue.sim.cluster.operator_checkers import OPERATOR_CHECKERS, Orders
@@ -176,7 +177,7 @@ class Operators:
             await self._client.until_done("POST", "/cluster/undrain", {"node": name})
         await self._let_all_vote()
         for name in list(self._orders.made):
-            await self._client.until_done("DELETE", f"/topics/{name}", done=("topic_not_found",))
+            await self._client.until_done("DELETE", f"/topics/{name}", done=(Code.TOPIC_NOT_FOUND,))
             self._orders.made.remove(name)
             self._orders.deleted.append(name)
         while not await self._are_plans_over():  # noqa: ASYNC110 - nobody calls when they are

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from unittest.mock import patch
 
+from goqueue.model.codes import Code
 from goqueue.model.errors import GoQueueError
 from goqueue.node.dead_letters.topics import SUFFIX
 from goqueue.node.node import Node
@@ -77,7 +78,7 @@ class QueueWorld:
         }
         client = self.client()
         try:
-            await client.until_done("POST", "/topics", body, done=("topic_exists",))
+            await client.until_done("POST", "/topics", body, done=(Code.TOPIC_EXISTS,))
         finally:
             client.close()
 

@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import Any
 
+from goqueue.model.codes import Code
 from goqueue.model.errors import GoQueueError
 from goqueue.peer.refusals import error_told
 from goqueue.sim.cluster.host import HTTP_PORT
@@ -46,7 +47,7 @@ class RestClient:
         return answer.body
 
     async def until_done(
-        self, method: str, path: str, body: object = None, *, done: tuple[str, ...] = ()
+        self, method: str, path: str, body: object = None, *, done: tuple[Code, ...] = ()
     ) -> None:
         """Again and again; the codes of `done` say that it was done before."""
         while True:
@@ -56,7 +57,7 @@ class RestClient:
             except NoAnswer:
                 pass
             except GoQueueError as error:
-                if error.code.value in done:
+                if error.code in done:
                     return
                 if not error.retriable:
                     raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, cast
 from urllib.parse import quote
 
+from goqueue.model.codes import Code
 from goqueue.model.duration import parse_instant_ms
 from goqueue.model.errors import GoQueueError
 from goqueue.peer.refusals import error_told
@@ -17,7 +18,7 @@ from goqueue.sim.cluster.rest import RestClient, refusal
 from goqueue.sim.queue.history import Action, Delivery, Place, Told
 
 _ERA = ""  # nobody sends these groups elsewhere, so whatever a ledger forgets is a mistake
-_FORGOTTEN = ("unknown_member", "fenced_member_epoch", "group_not_found")
+_FORGOTTEN = (Code.UNKNOWN_MEMBER, Code.FENCED_MEMBER_EPOCH, Code.GROUP_NOT_FOUND)
 # Longer than any lease, unless it was extended while the leader's clock was ahead: who is silent for that long holds nothing.
 _SESSION_S = 30
 _SILENT_S_MAX = 10  # how long a member has been silent at the most when its life ends
@@ -53,7 +54,7 @@ class RestWay:
         try:
             body = await self._client.order("GET", f"/groups/{self._group}/poll?{query}")
         except GoQueueError as error:
-            if error.code.value in _FORGOTTEN:
+            if error.code in _FORGOTTEN:
                 del self._ids[member]
             raise
         return [self._delivery(one, member, visibility_ms, sent_s) for one in body["messages"]]
