@@ -157,7 +157,7 @@ MUTANTS: dict[str, Mutant] = {
     "forgets-its-vote": Mutant("quorum", cluster_mutants.forget_votes, 27),
     "commits-older-terms": Mutant("quorum", cluster_mutants.commit_older_terms, 5),
     "acks-alone": Mutant("cluster", cluster_mutants.ack_alone),
-    "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation, 1),
+    "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation, 2),
     "serves-past-high-watermark": Mutant("cluster", cluster_mutants.serve_past_high_watermark, 1),
     "leads-on": Mutant("cluster", cluster_mutants.lead_on, 7),
     "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 8),
