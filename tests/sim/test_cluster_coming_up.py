@@ -9,6 +9,7 @@ from tests.support.sim_clusters import PlayedCluster, in_cluster
 
 from goqueue.core.cluster.nodes import NodeState
 from goqueue.node.local_topics import LocalTopics
+from goqueue.sim.kafka.client import requests
 from goqueue.sim.loop import SimLoop, run
 
 _COORDINATOR_NOT_AVAILABLE = 15
@@ -25,7 +26,8 @@ def test_topics_and_coordinators_wait_for_the_third_node_unless_fewer_replicas_a
             refused = await played.rest("node-1", "POST", "/topics", {"name": "orders"})
             assert (refused.status, refused.body["code"]) == (409, "NOT_ENOUGH_REPLICAS")
             assert "start node-3, or give a replication factor of at most 2" in str(refused.body["error"])
-            assert await coordinator_error(played) == _COORDINATOR_NOT_AVAILABLE
+            assert await coordinator_errors(played) == [_COORDINATOR_NOT_AVAILABLE] * 2
+            assert await writing_errors(played) == [_COORDINATOR_NOT_AVAILABLE] * 2
             member = {"client_id": "c", "topics": ["orders"], "mode": "stream"}
             joined = await played.rest("node-2", "POST", "/groups/g/join", member)
             assert (joined.status, joined.body["code"]) == (503, "COORDINATOR_NOT_AVAILABLE")
@@ -35,7 +37,7 @@ def test_topics_and_coordinators_wait_for_the_third_node_unless_fewer_replicas_a
             late.start()
             await played.until(lambda: not played.cluster.unsettled() and are_alive(played, 3))
             await played.create("orders")
-            assert await coordinator_error(played) == 0
+            assert await coordinator_errors(played) == [0, 0]
             await played.until(lambda: not played.cluster.unsettled())
             assert {
                 name: replica_count(played, name) for name in ("orders", "narrow", "__consumer_offsets")
@@ -64,9 +66,39 @@ def replica_count(played: PlayedCluster, topic: str) -> int:
     return len(played.node("node-1")._metadata.catalog.partitions.get(topic, 0).replicas)
 
 
-async def coordinator_error(played: PlayedCluster) -> int:
-    answer = await played.client.ask("node-1", "find_coordinator", 2, key="group", key_type=0)
-    return int(answer.error_code)
+async def coordinator_errors(played: PlayedCluster) -> list[int]:
+    """Of who looks for that of a group, and of a transactional id."""
+    answers = [
+        await played.client.ask("node-1", "find_coordinator", 2, key="key", key_type=key_type)
+        for key_type in (0, 1)
+    ]
+    return [int(answer.error_code) for answer in answers]
+
+
+async def writing_errors(played: PlayedCluster) -> list[int]:
+    """Of who takes this node for the coordinator, and commits an offset or begins with transactions."""
+    kinds = requests("offset_commit")
+    offset = kinds.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    topic = kinds.OffsetCommitRequestTopic(name="orders", partitions=[offset])
+    committed = await played.client.ask(
+        "node-1",
+        "offset_commit",
+        7,
+        group_id="group",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[topic],
+    )
+    begun = await played.client.ask(
+        "node-1",
+        "init_producer_id",
+        4,
+        transactional_id="app",
+        transaction_timeout_ms=60_000,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    return [int(committed.topics[0].partitions[0].error_code), int(begun.error_code)]
 
 
 def test_topic_that_is_made_while_a_node_starts_keeps_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:

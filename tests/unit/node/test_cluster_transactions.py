@@ -17,6 +17,7 @@ from goqueue.model.cluster_errors import CoordinatorFenced, NotCoordinator, NotL
 from goqueue.model.errors import (
     GoQueueError,
     NotEnoughReplicas,
+    PartitionNotFound,
     ProducerFenced,
     TopicNotFound,
     TransactionalProducerFenced,
@@ -94,6 +95,7 @@ def markers_of(
     places: PlayedPlaces,
     remote: PlayedRemote,
     was_deleted: Callable[[str], bool] = lambda topic: False,
+    exists: Callable[[str, int], bool] = lambda topic, index: False,
 ) -> Markers:
     metrics = TxnMetrics(CollectorRegistry())
     return Markers(
@@ -104,6 +106,7 @@ def markers_of(
         places,  # type: ignore[arg-type]  # played
         remote,
         was_deleted,
+        exists,
     )
 
 
@@ -153,6 +156,63 @@ def test_a_topic_that_is_only_not_known_yet_gets_its_marker() -> None:
         places = PlayedPlaces(TopicNotFound("orders"), TopicNotFound("orders"), "node-2")
         await markers_of(node, places, remote).write(WORK, 5)
         assert remote.asked == [("node-2", MARKER, ORDERS)]
+
+    in_a_cluster(test)
+
+
+@pytest.mark.parametrize("unknown", [TopicNotFound("orders"), PartitionNotFound("orders", 0, 0)])
+def test_a_marker_waits_for_a_node_that_has_not_opened_the_partition_as_long_as_it_takes(
+    unknown: GoQueueError,
+) -> None:
+    """It starts, and there is much to recover: far longer than a topic may be unknown that the catalogue does not have."""
+
+    async def test(node: Node) -> None:
+        remote, loop = PlayedRemote(), asyncio.get_running_loop()
+        began = loop.time()
+        places = PlayedPlaces(*[unknown] * 60, "node-2")
+        await markers_of(node, places, remote, exists=lambda *part: part == ORDERS).write(WORK, 5)
+        assert remote.asked == [("node-2", MARKER, ORDERS)]
+        assert loop.time() - began > 50
+
+    in_a_cluster(test)
+
+
+def test_a_marker_that_waits_for_a_partition_is_given_up_when_its_topic_is_deleted() -> None:
+    async def test(node: Node) -> None:
+        remote, topics = PlayedRemote(), {"orders"}
+        loop = asyncio.get_running_loop()
+        markers = markers_of(
+            node,
+            PlayedPlaces(TopicNotFound("orders")),
+            remote,
+            was_deleted=lambda topic: topic not in topics,
+            exists=lambda topic, index: topic in topics,
+        )
+        writing = asyncio.create_task(markers.write(WORK, 5))
+        await asyncio.sleep(60)
+        assert not writing.done()
+        topics.clear()
+        deleted = loop.time()
+        await writing
+        assert loop.time() - deleted < 2
+        assert remote.asked == []
+
+    in_a_cluster(test)
+
+
+def test_a_node_goes_on_with_markers_for_what_its_catalogue_has_and_it_could_not_open() -> None:
+    async def test(node: Node) -> None:
+        who = await node.transactions.init_producer("app", 60_000)
+        await node.transactions.add_partitions("app", *who, [ORDERS])
+        topic = node._table.get("orders")
+        node._table.remove("orders")
+        ending = asyncio.create_task(node.transactions.end("app", *who, is_commit=True, bumps_epoch=False))
+        await asyncio.sleep(60)
+        end = topic.partition(0).log.end
+        node._table.put(topic)
+        await ending
+        await asyncio.sleep(2)
+        assert topic.partition(0).log.end == end + 1, "the marker"
 
     in_a_cluster(test)
 

@@ -20,8 +20,10 @@ from goqueue.core.group.commands import (
 from goqueue.core.group.config import GroupConfig
 from goqueue.core.group.events import Event, GroupCodec
 from goqueue.core.group.shard import GroupShard
+from goqueue.log.batch import encode_batch
 from goqueue.model.cluster_errors import CoordinatorLoading, NotCoordinator, NotLeader, ReplicationUnknown
 from goqueue.model.errors import GoQueueError, StorageError
+from goqueue.model.record import NewRecord
 from goqueue.node.groups.metrics import GroupMetrics
 from goqueue.node.groups.shard import OwnedGroups
 from goqueue.node.led_shards import LedShards
@@ -179,6 +181,37 @@ def test_a_partition_that_another_node_leads_takes_no_writes_and_knows_of_none()
     in_one_life(life)
 
 
+def test_nothing_is_appended_by_a_leader_that_has_not_begun() -> None:
+    """It would be in the log under the epoch of the leader before."""
+
+    async def life(node: Node) -> None:
+        await create(node)
+        partition = await led(node, 1)
+        header, batch = encode_batch([NewRecord(None, b"x")], node.clock.now_ms())
+        partition.append(batch, header, now_ms=node.clock.now_ms())
+        end, size_bytes = partition.log.end, partition.log.size_bytes
+
+        def refuse_both() -> None:
+            with pytest.raises(NotLeader):
+                partition.append(batch, header, now_ms=node.clock.now_ms())
+            with pytest.raises(NotLeader):
+                partition.append_marker(9, 0, is_commit=True, coordinator_epoch=0, now_ms=node.clock.now_ms())
+            assert (partition.log.end, partition.log.size_bytes) == (end, size_bytes)
+
+        partition.take_over(PlayedLeadership(2))
+        refuse_both()
+        leading = asyncio.ensure_future(partition.lead())
+        await asyncio.sleep(0)
+        assert not leading.done()
+        refuse_both()
+        await leading
+        stored = partition.append(batch, header, now_ms=node.clock.now_ms())
+        assert (stored.base_offset, stored.under) == (end, partition.leadership)
+        assert partition.log.epochs.latest == 2
+
+    in_one_life(life)
+
+
 # ---------------------------------------------------------------- the shards of a node
 
 
@@ -276,6 +309,36 @@ def test_a_shard_that_cannot_be_read_is_tried_again_and_holds_up_no_other() -> N
         await asyncio.sleep(1)
         assert scene.loaded == [2, 1]
         assert [shard.load_count for shard in scene.made] == [2, 1]
+
+    in_one_life(life)
+
+
+def test_a_shard_whose_node_leads_on_after_it_was_to_hand_over_is_read_all_the_same() -> None:
+    async def life(node: Node) -> None:
+        scene = Scene(node, lambda: PlayedShard(NotCoordinator("it hands over to another node")))
+        scene.shards.note("__topic", 3, is_leading=True)
+        (shard,) = scene.made
+        shard.may_end.set()
+        await turns(2)
+        with pytest.raises(CoordinatorLoading):
+            scene.shards.find(3)
+        await asyncio.sleep(1)
+        assert scene.shards.find(3) is shard
+        assert (scene.loaded, scene.ended, shard.load_count) == ([3], [], 2)
+
+    in_one_life(life)
+
+
+def test_a_shard_that_is_not_read_because_another_node_leads_is_not_tried_again() -> None:
+    async def life(node: Node) -> None:
+        scene = Scene(node, lambda: PlayedShard(NotCoordinator("another node leads")))
+        scene.shards.note("__topic", 3, is_leading=True)
+        (shard,) = scene.made
+        shard.may_end.set()
+        await turns(2)
+        scene.shards.note("__topic", 3, is_leading=False)
+        await asyncio.sleep(60)
+        assert (scene.loaded, scene.ended, shard.load_count) == ([], [3], 1)
 
     in_one_life(life)
 
