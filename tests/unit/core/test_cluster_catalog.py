@@ -243,6 +243,41 @@ def test_a_snapshot_restores_everything_over_whatever_was_there() -> None:
     assert other.run(ReserveProducerIds(1)) == [ProducerIdsReserved(11, 1)]
 
 
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_topic_that_is_made_again_begins_above_the_epochs_of_the_deleted_one(is_restored: bool) -> None:
+    """A node that has not heard of the deletion goes on asking in an epoch of the old topic. Its offsets are not those of the new
+    one."""
+    cluster = CatalogRun(3)
+    cluster.raise_level()
+    cluster.run(CreateTopic("t", 2, {}, assignments=[[1, 2], [3, 2]]))
+    cluster.create(1, name="later")
+    cluster.fence(3)
+    cluster.unfence(3)
+    assert [state.leader_epoch for state in cluster.catalog.partitions_of("t")] == [0, 1]
+    cluster.run(DeleteTopic("t"))
+    cluster.run(DeleteTopic("later"))  # its epochs are lower, and change nothing
+    if is_restored:
+        snapshot = cluster.catalog.snapshot()
+        cluster.catalog = Catalog(Limits())
+        cluster.catalog.restore(snapshot)
+    cluster.run(CreateTopic("t", 2, {}, assignments=[[1, 2], [3, 2]]))
+    states = cluster.catalog.partitions_of("t")
+    assert [(state.leader, state.in_sync, state.leader_epoch) for state in states] == [
+        (1, (1, 2), 2),
+        (3, (3, 2), 2),
+    ]
+    assert cluster.replayed().snapshot() == cluster.catalog.snapshot()
+
+
+def test_a_topic_that_is_made_again_has_newer_epochs_each_time_and_a_new_name_has_none() -> None:
+    cluster = CatalogRun(3)
+    cluster.raise_level()
+    for epoch in range(3):
+        assert cluster.create(1, 2).leader_epoch == epoch
+        cluster.run(DeleteTopic("t"))
+    assert cluster.create(1, 2, name="never-there").leader_epoch == 0
+
+
 def test_a_snapshot_of_a_standalone_node_keeps_its_own_epochs() -> None:
     cluster = CatalogRun()
     cluster.run(CreateTopic("t", 3, {}))

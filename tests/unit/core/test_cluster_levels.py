@@ -7,9 +7,10 @@ import pytest
 from tests.support.catalogs import CatalogRun
 
 from goqueue.core.catalog import Catalog, CreateTopic
-from goqueue.core.cluster.commands import GrowTopic, RaiseLevel
+from goqueue.core.cluster.commands import DeleteTopic, GrowTopic, RaiseLevel
 from goqueue.core.cluster.events import LevelRaised, ScalingChanged, decode_events
 from goqueue.core.cluster.levels import BROUGHT, KEYED_LEVEL, LEVEL_NEWEST, LEVEL_OLDEST, level_of
+from goqueue.core.cluster.partitions import PartitionState
 from goqueue.core.cluster.snapshot import decode_snapshot
 from goqueue.model.cluster_errors import LevelTooLow
 from goqueue.model.limits import Limits
@@ -84,6 +85,28 @@ def test_events_of_the_oldest_level_are_those_of_a_catalogue_without_anything_ne
     run.run(CreateTopic("plain", 3, {"retention.ms": "5"}))
     run.run(GrowTopic("plain", 4))
     assert {level_of(event) for data in run.log for event in decode_events(data)} == {LEVEL_OLDEST}
+
+
+def made_again(run: CatalogRun) -> PartitionState:
+    """A topic that had three leaders, and was deleted since."""
+    run.create(1, 2, 3)
+    run.fence(1)
+    run.unfence(1)
+    run.fence(2)
+    run.unfence(2)
+    assert run.state().leader_epoch == 2
+    run.run(DeleteTopic("t"))
+    return run.create(1, 2, 3)
+
+
+def test_the_epochs_of_deleted_topics_are_not_remembered_at_the_oldest_level() -> None:
+    run = CatalogRun(3)
+    assert made_again(run) == PartitionState((1, 2, 3), (1, 2, 3), 1, leader_epoch=0, epoch=0)
+    assert b'"epoch_free"' not in run.catalog.snapshot()  # a version from before reads it
+    run.raise_level()
+    run.run(DeleteTopic("t"))
+    assert run.create(1, 2, 3).leader_epoch == 1
+    assert run.replayed().snapshot() == run.catalog.snapshot()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from goqueue.core.catalog import (
     UnfenceNode,
 )
 from goqueue.core.cluster.nodes import NodeEntry, NodeState
-from goqueue.core.cluster.partitions import NO_LEADER, STANDALONE, PartitionState
+from goqueue.core.cluster.partitions import NEVER, NO_LEADER, STANDALONE, PartitionState
 from goqueue.model.cluster_errors import NodeNotFound, WrongCluster
 from goqueue.model.errors import InvalidRequest
 
@@ -158,6 +158,64 @@ def test_the_eligible_count_when_the_last_in_sync_comes_back_incomplete() -> Non
     cluster.unfence(3)
     state = cluster.state()
     assert (state.in_sync, state.eligible, state.leader) == ((3,), (2,), 3)
+
+
+def test_the_only_one_in_sync_that_has_lost_its_data_leads_under_an_epoch_that_lets_others_follow_it() -> (
+    None
+):
+    """They may have committed records that it has lost, and cut those only where their newest epoch is from before an unclean one."""
+    cluster = CatalogRun(2)
+    cluster.create(1, 2)
+    cluster.fence(2)
+    before = cluster.state()
+    assert (before.in_sync, before.eligible, before.unclean_epoch) == ((1,), (), NEVER)
+    cluster.register(1, lost=[("t", 0)])
+    lost = cluster.state()
+    assert (lost.leader, lost.leader_epoch, lost.unclean_epoch) == (NO_LEADER, 1, 1)
+    cluster.unfence(1)
+    again = cluster.state()
+    assert (again.leader, again.in_sync) == (1, (1,))
+    assert before.leader_epoch < again.unclean_epoch <= again.leader_epoch
+    assert cluster.replayed().snapshot() == cluster.catalog.snapshot()
+
+
+def test_a_loss_is_new_to_a_partition_that_nobody_leads() -> None:
+    """The node registers first, finds out then what it has lost, and registers again."""
+    cluster = CatalogRun(2)
+    cluster.create(1, 2)
+    cluster.fence(2)
+    cluster.register(1)
+    before = cluster.state()
+    assert (before.leader, before.leader_epoch) == (NO_LEADER, 1)
+    cluster.register(1, lost=[("t", 0)])
+    assert (cluster.state().leader_epoch, cluster.state().unclean_epoch) == (2, 2)
+    cluster.unfence(1)
+    assert (cluster.state().leader, cluster.state().leader_epoch, cluster.state().unclean_epoch) == (1, 3, 2)
+
+
+def test_the_only_one_in_sync_leads_on_as_before_where_it_has_lost_nothing() -> None:
+    """Also after a crash: what was committed is on its disk."""
+    for is_clean in (True, False):
+        cluster = CatalogRun(2)
+        cluster.create(1, 2)
+        cluster.create(1, name="lost")
+        cluster.fence(2)
+        cluster.register(1, is_clean=is_clean, lost=[("lost", 0)])
+        cluster.unfence(1)
+        assert (cluster.state().leader, cluster.state().unclean_epoch) == (1, NEVER)
+
+
+def test_a_loss_is_no_reason_for_others_to_give_up_records_where_somebody_is_eligible() -> None:
+    cluster = CatalogRun(2)
+    cluster.create(1, 2, min_in_sync=2)
+    cluster.fence(2)
+    assert (cluster.state().in_sync, cluster.state().eligible) == ((1,), (2,))
+    cluster.register(1, lost=[("t", 0)])
+    cluster.unfence(1)
+    state = cluster.state()
+    assert (state.in_sync, state.leader, state.unclean_epoch) == ((2,), NO_LEADER, NEVER)
+    cluster.unfence(2)
+    assert (cluster.state().leader, cluster.state().unclean_epoch) == (2, NEVER)
 
 
 # ---------------------------------------------------------------- draining

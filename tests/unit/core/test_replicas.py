@@ -240,6 +240,23 @@ def test_a_replica_is_in_sync_in_all_logs_of_its_partition_or_not_at_all() -> No
     assert replicas.may_join(3)
 
 
+def test_a_log_that_is_added_later_does_not_make_anybody_look_behind() -> None:
+    """The first dead letter, or the first lease, makes a companion of a partition that is led for long. Nobody can have fetched from
+    it before it was there."""
+    replicas = leader(end=10)
+    for number in (2, 3):
+        replicas.fetched(number, LOG, 10, 1)
+    added_ms = 50_000
+    replicas.add_log(LEDGER, end=3, durable_end=3, high_watermark=0, now_ms=added_ms)
+    soon_ms = added_ms + 1
+    assert proposed(replicas, soon_ms, n2=soon_ms, n3=soon_ms) is None
+    last_ms = added_ms + LAG_MS
+    assert proposed(replicas, last_ms, n2=last_ms, n3=last_ms) is None
+    replicas.fetched(2, LEDGER, 3, last_ms)  # the third has had its time
+    late_ms = last_ms + 1
+    assert proposed(replicas, late_ms, n2=late_ms, n3=late_ms) == (1, 2)
+
+
 def test_a_leader_whose_disk_has_failed_wants_another_to_lead() -> None:
     replicas = leader()
     for number in (2, 3):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
 import pytest
-from tests.support.nodes import World, create, publish, simulate
+from tests.support.nodes import End, World, create, publish, simulate
 
-from goqueue.model.errors import InvariantViolation
+from goqueue.model.errors import InvariantViolation, OffsetOutOfRange
 from goqueue.node.cluster.ports import PeerLinks, ReplicaFound, ReplicaRound
 from goqueue.node.node import Node
+from goqueue.node.partition import Partition
 from goqueue.node.replication.following import Follower
 from goqueue.node.replication.throttle import MoveThrottle
 from goqueue.node.threads import Threads
+
+T = TypeVar("T")
 
 
 class ShorterLeader:
@@ -30,20 +33,57 @@ class ShorterLeader:
         return []
 
 
-async def follow(world: World, node: Node, unclean_epoch: int) -> int:
-    """Where the log of a replica ends that has two committed records and follows one who has the first only."""
+class LaterLeader:
+    """Has nothing of what there was before offset 100, and nothing more."""
+
+    async def fetch(
+        self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int
+    ) -> Sequence[ReplicaFound]:
+        for want in round.wants:
+            if want.offset < 100:
+                error = OffsetOutOfRange(want.offset, earliest=100, latest=100)
+                return [ReplicaFound(want.topic, want.partition, log_start=100, error=error)]
+        await asyncio.sleep(wait_ms / 1_000)
+        return []
+
+
+class EventfulThreads(Threads):
+    """Something happens to the partition at the moment at which its log is about to be cut."""
+
+    def __init__(self, happen: Callable[[], None]) -> None:
+        super().__init__(1)
+        self._happen = happen
+
+    async def run(self, work: Callable[[], T]) -> T:
+        self._happen()
+        return await super().run(work)
+
+
+async def replica(node: Node) -> Partition:
+    """With two committed records."""
     await create(node)
     await publish(node, b"kept")
     await publish(node, b"committed")
     partition = node._table.any_partition("orders", 0)
     assert (partition.log.high_watermark, partition.log.epochs.current) == (2, 0)
+    return partition
+
+
+async def follow(
+    world: World,
+    partition: Partition,
+    unclean_epoch: int,
+    leader: ShorterLeader | LaterLeader | None = None,
+    threads: Threads | None = None,
+) -> int:
+    """Where its log ends after a while: of one that follows a leader who has the first record only, or another one."""
     assert world.alive is not None
     follower = Follower(
         2,
         lambda number: "node-2",
-        cast(PeerLinks, ShorterLeader()),
+        cast(PeerLinks, leader or ShorterLeader()),
         world.alive.disk,
-        Threads(1),
+        threads or Threads(1),
         world.clock,
         MoveThrottle(lambda topic, index: None),
         unclean_epoch_of=lambda topic, index: unclean_epoch,
@@ -64,7 +104,7 @@ def test_what_is_committed_is_never_cut() -> None:
         async def life(node: Node) -> None:
             for unclean_epoch in (-1, 0):
                 with pytest.raises(InvariantViolation, match="below its high watermark 2"):
-                    await follow(world, node, unclean_epoch)
+                    await follow(world, await replica(node), unclean_epoch)
                 await node.topics.delete("orders")
 
         await world.live(life)
@@ -75,8 +115,37 @@ def test_what_is_committed_is_never_cut() -> None:
 def test_what_an_unclean_election_has_lost_is_cut() -> None:
     async def main(world: World) -> None:
         async def life(node: Node) -> None:
-            assert await follow(world, node, 1) == 1
+            assert await follow(world, await replica(node), 1) == 1
 
         await world.live(life)
 
     simulate(main)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("is_checkpoint", [False, True])
+@pytest.mark.parametrize("leader", [ShorterLeader(), LaterLeader()])
+def test_a_flush_that_is_asked_for_while_a_replica_is_cut_does_not_say_that_it_has_what_is_gone(
+    leader: ShorterLeader | LaterLeader, is_checkpoint: bool, seed: int
+) -> None:
+    """What a replica has on disk is what it asks its leader from, and what it is counted as having. An fsync that began before the cut
+    and ends behind it would say that of the log as it was."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            partition = await replica(node)
+            log = partition.log
+            commit = partition.commit
+            threads = EventfulThreads(commit.request_checkpoint if is_checkpoint else commit.request)
+            end = await follow(world, partition, 1, leader, threads)
+            assert end == (1 if isinstance(leader, ShorterLeader) else 100)
+            assert (log.durable_end, log.end) == (end, end)
+
+        async def after(node: Node) -> None:
+            log = node._table.any_partition("orders", 0).log
+            assert log.end == (1 if isinstance(leader, ShorterLeader) else 100)
+
+        await world.live(life, end=End.POWER_CUT)
+        await world.live(after)
+
+    simulate(main, seed=seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from random import Random
 
@@ -10,7 +11,7 @@ import pytest
 
 from goqueue.core.raft.messages import Entry, EntryKind, Snapshot
 from goqueue.core.raft.raft import HardState, Ready, Restored
-from goqueue.model.errors import StorageError
+from goqueue.model.errors import GoQueueError, StorageError
 from goqueue.node.cluster.quorum_log import QuorumLog
 from goqueue.node.metrics import Metrics
 from goqueue.node.opening import PartitionOpener
@@ -171,6 +172,89 @@ def test_a_snapshot_of_another_node_replaces_everything() -> None:
         async def second(log: QuorumLog, restored: Restored) -> None:
             assert restored.snapshot == snapshot
             assert restored.entries == entries(31, 4)
+
+        await device.live(first, power_cut=True)
+        await device.live(second)
+
+    simulate(main)
+
+
+def test_after_a_failed_fsync_only_what_was_durable_before_counts() -> None:
+    """The page cache has the rest, and would give it back to whoever reads. A node that tells others that it has it lies."""
+
+    async def main(device: Device) -> None:
+        async def first(log: QuorumLog, restored: Restored) -> None:
+            await log.persist(ready(*entries(1, 1, 1), state=HardState(1, "n2")))
+            device.disk.fail_next("sync")
+            with pytest.raises(StorageError, match="could not be written to disk"):
+                await log.persist(ready(*entries(3, 1, 1)))
+            assert (log.partition.log.durable_end, log.partition.log.end) == (2, 4)
+            again = await log.reload(VOTERS)
+            assert again == Restored(HardState(1, "n2"), None, entries(1, 1, 1), VOTERS)
+
+        await device.live(first, power_cut=True)
+
+    simulate(main)
+
+
+def test_after_a_failed_fsync_a_snapshot_and_what_was_durable_behind_it_counts() -> None:
+    snapshot = Snapshot(2, 1, VOTERS, b"everything up to the second")
+
+    async def main(device: Device) -> None:
+        async def first(log: QuorumLog, restored: Restored) -> None:
+            await log.persist(ready(*entries(1, 1, 1, 1), state=HardState(1, None)))
+            await log.save_snapshot(snapshot)
+            await log.forget_before(snapshot)
+            device.disk.fail_next("sync")
+            with pytest.raises(StorageError, match="could not be written to disk"):
+                await log.persist(ready(*entries(4, 1)))
+            again = await log.reload(VOTERS)
+            assert again == Restored(HardState(1, None), snapshot, entries(3, 1), VOTERS)
+
+        await device.live(first)
+
+    simulate(main)
+
+
+def test_what_an_append_without_space_left_behind_is_written_again() -> None:
+    """It failed in the middle, nothing was synced, and the log goes on."""
+
+    async def main(device: Device) -> None:
+        async def first(log: QuorumLog, restored: Restored) -> None:
+            await log.persist(ready(*entries(1, 1, 1)))
+            device.disk.fail_next("append", error=errno.ENOSPC, after=1)
+            with pytest.raises(GoQueueError):
+                await log.persist(ready(*entries(3, 1, 1)))
+            again = await log.reload(VOTERS)
+            assert again.entries == entries(1, 1, 1)
+            await log.persist(ready(*entries(3, 1, 2), state=HardState(2, None)))
+
+        async def second(log: QuorumLog, restored: Restored) -> None:
+            assert restored.entries == entries(1, 1, 1, 1, 2)
+
+        await device.live(first, power_cut=True)
+        await device.live(second)
+
+    simulate(main)
+
+
+def test_a_vote_that_may_not_have_reached_the_disk_is_written_again_before_it_counts() -> None:
+    """Its file was replaced, and the folder could not be synced: whoever reads it finds the new vote, and after a power cut the old one,
+    and could vote once more in the same term."""
+
+    async def main(device: Device) -> None:
+        async def first(log: QuorumLog, restored: Restored) -> None:
+            await log.persist(ready(state=HardState(1, "n2")))
+            device.disk.fail_next("sync_dir")
+            with pytest.raises(OSError, match="Input/output error"):
+                await log.persist(ready(state=HardState(2, "n3")))
+            assert b"n2" in device.disk.snapshot()[f"{FOLDER}/quorum"]
+            again = await log.reload(VOTERS)
+            assert again.state == HardState(2, "n3")
+            assert b"n3" in device.disk.snapshot()[f"{FOLDER}/quorum"]
+
+        async def second(log: QuorumLog, restored: Restored) -> None:
+            assert restored.state == HardState(2, "n3")
 
         await device.live(first, power_cut=True)
         await device.live(second)
