@@ -353,7 +353,12 @@ class Catalog:
             assignments = topic_placement.placed(self._cluster, topic.id, own, added, len(own[0].target))
         epoch = self._first_epoch(topic.name)
         leaders = topic_placement.first_leaders(
-            self._cluster, topic.name, topic.partition_count, assignments, epoch_made=epoch, epoch_min=epoch
+            self._cluster,
+            topic.name,
+            topic.partition_count,
+            assignments,
+            epoch_made=epoch,
+            epoch_min=max(epoch, self._epoch_free),
         )
         return [structs.replace(grown, assignments=assignments), *leaders, *changed]
 

@@ -278,6 +278,16 @@ def test_a_topic_that_is_made_again_has_newer_epochs_each_time_and_a_new_name_ha
     assert cluster.create(1, 2, name="never-there").leader_epoch == 0
 
 
+def test_partitions_that_such_a_topic_gets_later_are_above_them_too() -> None:
+    cluster = CatalogRun(3)
+    cluster.raise_level()
+    cluster.create(1, 2)
+    cluster.run(DeleteTopic("t"))
+    cluster.create(1, 2)
+    cluster.run(GrowTopic("t", 2))
+    assert [state.leader_epoch for state in cluster.catalog.partitions_of("t")] == [1, 1]
+
+
 def test_a_snapshot_of_a_standalone_node_keeps_its_own_epochs() -> None:
     cluster = CatalogRun()
     cluster.run(CreateTopic("t", 3, {}))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.support.dead_letters import DLQ, dead_letters, poll, reject
 from tests.support.keyed_topics import begin_shrinking, scaling_of, until
-from tests.support.nodes import create, in_one_life, publish
+from tests.support.nodes import World, create, in_one_life, publish, simulate
 
 from goqueue.log.batch import BatchHeader
 from goqueue.model.errors import StorageError
@@ -67,3 +67,30 @@ def test_a_partition_is_not_drained_while_a_dead_letter_is_on_its_way(is_late: b
         assert [one.value for one in await dead_letters(node)] == [b"poison"]
 
     in_one_life(life)
+
+
+def test_a_record_that_dies_while_the_ledger_is_not_on_disk_yet_keeps_its_partition() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, partition_count=2, scaling="keyed")
+            await create(node, DLQ, partition_count=2)
+            await publish(node, b"good", b"poison", partition=LEAVING)
+            target = Refusing(node._table.get(DLQ).partition(LEAVING))
+            good, bad = await poll(node)
+            await begin_shrinking(node, 1)
+            await until(lambda: scaling_of(node).stage == "draining", "draining")
+            world.device.slow("sync", 1.5)  # longer than it is from one look to the next
+            acking = asyncio.create_task(node.queue.ack([good.receipt]))
+            await asyncio.sleep(1.2)  # somebody has looked, and waits for the disk
+            rejecting = asyncio.create_task(reject(node, bad))
+            await asyncio.gather(acking, rejecting)
+            world.device.calm()
+            await asyncio.sleep(10)
+            assert (move_count(node), scaling_of(node).undrained) == (1, (LEAVING,))
+            target.is_well = True
+            await until(lambda: scaling_of(node).stage == "steady", "the partition is gone")
+            assert [one.value for one in await dead_letters(node)] == [b"poison"]
+
+        await world.live(life)
+
+    simulate(main)

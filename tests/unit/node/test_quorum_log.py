@@ -179,6 +179,50 @@ def test_a_snapshot_of_another_node_replaces_everything() -> None:
     simulate(main)
 
 
+def test_a_snapshot_of_another_node_counts_although_the_log_did_not_come_to_begin_behind_it() -> None:
+    snapshot = Snapshot(30, 4, VOTERS, b"far ahead")
+
+    async def main(device: Device) -> None:
+        async def first(log: QuorumLog, restored: Restored) -> None:
+            await log.persist(ready(*entries(1, 1, 1)))
+            await log.save_snapshot(snapshot)  # as when one is installed, and the power fails right then
+
+        async def second(log: QuorumLog, restored: Restored) -> None:
+            assert (restored.snapshot, restored.entries) == (snapshot, ())
+            await log.persist(ready(*entries(31, 4), state=HardState(4, None)))
+
+        async def third(log: QuorumLog, restored: Restored) -> None:
+            assert (restored.snapshot, restored.entries) == (snapshot, entries(31, 4))
+
+        await device.live(first, power_cut=True)
+        await device.live(second, power_cut=True)
+        await device.live(third)
+
+    simulate(main)
+
+
+def test_after_a_failure_a_snapshot_of_another_node_is_durable_or_does_not_count() -> None:
+    snapshot = Snapshot(30, 4, VOTERS, b"far ahead")
+
+    async def main(device: Device) -> None:
+        async def first(log: QuorumLog, restored: Restored) -> None:
+            await log.persist(ready(*entries(1, 1, 1)))
+            device.disk.fail_next("sync_dir", error=errno.EIO)
+            with pytest.raises(OSError, match="Errno 5"):
+                await log.persist(ready(*entries(31, 4), snapshot=snapshot))
+            found = await log.reload(VOTERS)
+            assert (found.snapshot, found.entries) == (snapshot, ())
+            await log.persist(ready(*entries(31, 4)))
+
+        async def second(log: QuorumLog, restored: Restored) -> None:
+            assert (restored.snapshot, restored.entries) == (snapshot, entries(31, 4))
+
+        await device.live(first, power_cut=True)
+        await device.live(second)
+
+    simulate(main)
+
+
 def test_after_a_failed_fsync_only_what_was_durable_before_counts() -> None:
     """The page cache has the rest, and would give it back to whoever reads. A node that tells others that it has it lies."""
 

@@ -78,6 +78,7 @@ class QuorumLog:
             if self.partition.damage and may_rejoin:
                 raise StorageError("; ".join(self.partition.damage))
             snapshot = await self._threads.run(self._load_snapshot)
+            await self._begin_behind(snapshot)
             entries = await self._load_entries(snapshot)
         except (DataCorrupt, StorageError) as error:
             if not may_rejoin:
@@ -95,7 +96,10 @@ class QuorumLog:
         if state is not None:
             known = state
             await self._threads.run(lambda: self._save_state(known))
+        await self._threads.run(lambda: self._disk.sync_dir(self._folder))
         snapshot = await self._threads.run(self._load_snapshot)
+        if self.partition.log.failure is None:
+            await self._begin_behind(snapshot)
         entries = await self._load_entries(snapshot)
         durable_end = self.partition.log.durable_end
         entries = [entry for entry in entries if entry.index <= durable_end]
@@ -230,10 +234,18 @@ class QuorumLog:
     async def _install(self, snapshot: Snapshot) -> None:
         """Another node's: it takes the place of everything here."""
         await self.save_snapshot(snapshot)
+        await self._reset(snapshot.index)
+
+    async def _begin_behind(self, snapshot: Snapshot | None) -> None:
+        """Another node's was saved, and the log did not come to begin behind it: the process ended, or the disk failed."""
+        if snapshot is not None and self.partition.log.end < snapshot.index:
+            await self._reset(snapshot.index)
+
+    async def _reset(self, offset: int) -> None:
         partition = self.partition
         log, owner = partition.log, partition.owner
         async with partition.commit.held():
-            await self._threads.run(lambda: reset_log(log, self._disk, owner, snapshot.index))
+            await self._threads.run(lambda: reset_log(log, self._disk, owner, offset))
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         content = _with_checksum(

@@ -17,6 +17,7 @@ from goqueue.core.catalog import Event
 from goqueue.core.cluster.commands import ReportDrained
 from goqueue.core.cluster.events import ScalingChanged
 from goqueue.core.cluster.scaling import Scaling
+from goqueue.core.lease.ledger import Ledger
 from goqueue.model.errors import GoQueueError
 from goqueue.node.clock import Clock
 from goqueue.node.metadata import Metadata
@@ -109,10 +110,10 @@ class Draining:
         ledger = await self._ledgers.find(partition.topic, partition.index)
         if ledger is None:
             return True
-        if ledger.state.moves:  # dead letters, and what is sent back, are on their way elsewhere
+        if not _is_finished(ledger.state, end):
             return False
         await ledger.settled()
-        return not any(lag_of(window, end) for window in ledger.state.windows.values())
+        return _is_finished(ledger.state, end)  # still: what was held then may be a dead letter by now
 
     def _let_expire(self, partition: Partition, end: int) -> None:
         """What is appended from now on, and would keep a segment young, goes into another one than the last records."""
@@ -125,3 +126,8 @@ def _end_of(scaling: Scaling | None, index: int) -> int:
     """After it come only gaps where records were sent on."""
     gates = () if scaling is None else scaling.gates
     return max((gate.until for gate in gates if gate.behind == index), default=0)
+
+
+def _is_finished(ledger: Ledger, end: int) -> bool:
+    """Nor are dead letters, or what is sent back, on their way elsewhere."""
+    return not ledger.moves and not any(lag_of(window, end) for window in ledger.windows.values())
