@@ -30,6 +30,10 @@ class SimCluster:
         self.names = [f"node-{number}" for number in range(1, size + 1)]
         self._loop = loop
         self._history = history
+        self.is_changing_voters = False
+        self.keeps_voters = (
+            False  # one of them has forgotten everything: none of the others may cease to vote
+        )
         self.hosts = {
             name: SimHost(
                 loop,

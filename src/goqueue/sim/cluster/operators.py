@@ -124,10 +124,17 @@ class Operators:
 
     async def _change_voters(self) -> None:
         """One votes no more, for a while."""
-        name = self._rng.choice(self._world.cluster.names)
-        await self._client.order("DELETE", f"/cluster/voters/{name}")
-        await asyncio.sleep(self._rng.uniform(0.1, 4.0))
-        await self._client.order("POST", "/cluster/voters", {"node": name})
+        cluster = self._world.cluster
+        name = self._rng.choice(cluster.names)
+        if cluster.keeps_voters:
+            return
+        cluster.is_changing_voters = True
+        try:
+            await self._client.order("DELETE", f"/cluster/voters/{name}")
+            await asyncio.sleep(self._rng.uniform(0.1, 4.0))
+            await self._client.order("POST", "/cluster/voters", {"node": name})
+        finally:
+            cluster.is_changing_voters = False
 
     # ---------------------------------------------------------------- topics
 

@@ -91,6 +91,7 @@ class Weather:
         await self.calm()
         if not await self._until(lambda: not self._cluster.unsettled(), 30.0) or not self._has_spare_voter():
             return
+        self._cluster.keeps_voters = True
         host, other = self._rng.sample(list(self._cluster.hosts.values()), 2)
         name = self._rng.choice(("lost-disk", "rot"))
         self.names.append(name)
@@ -110,7 +111,9 @@ class Weather:
         logger.info("weather %s is over", name)
 
     def _has_spare_voter(self) -> bool:
-        """Operators may have left two; then none may lose what it knows."""
+        """Operators may have left two, or be about to; then none may lose what it knows."""
+        if self._cluster.is_changing_voters:
+            return False
         controller = self._cluster.controller()
         node = controller.node if controller is not None else None
         return node is not None and len(node._quorum.raft.voters) > 2
