@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from goqueue.core.catalog import Catalog, Event
@@ -27,7 +27,6 @@ _LOOK_S: Final = 0.5
 _IDLE_S: Final = 5.0  # another node may have been the controller until now
 
 Told = Standings | GoQueueError
-MayFinish = Callable[[str, Scaling], Awaitable[bool]]
 
 
 class StandingsAsked(Protocol):
@@ -40,13 +39,8 @@ class Shrinking:
         self._metadata = metadata
         self._directory = directory
         self._standings = standings
-        self._checks: list[MayFinish] = []
         self._woken = asyncio.Event()
         metadata.when_applied(self._note)
-
-    def when_finishing(self, may_finish: MayFinish) -> None:
-        """Whoever keeps something of the partitions that go is asked before they do."""
-        self._checks.append(may_finish)
 
     def _note(self, events: Sequence[Event]) -> None:
         if any(isinstance(event, ScalingChanged) for event in events):
@@ -100,9 +94,6 @@ class Shrinking:
             return
         if not all(group.is_settled for group in groups):
             return
-        for may_finish in self._checks:
-            if not await may_finish(topic, scaling):
-                return
         if self._catalog.scaling(topic) == scaling:
             await self._metadata.execute(FinishShrinking(topic, facts.id))
             logger.info("a topic has shrunk topic=%s partitions=%d", topic, going)
