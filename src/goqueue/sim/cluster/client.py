@@ -27,7 +27,7 @@ class ClusterClient:
         self, name: str, hosts: list[str], rng: Random, *, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> None:
         self.leaders: dict[Part, Leader] = {}
-        self._epochs: dict[
+        self.epochs: dict[
             tuple[bytes, int], int
         ] = {}  # the newest that was heard of, by topic id and partition
         self._name = name
@@ -79,9 +79,9 @@ class ClusterClient:
         for found in answer.topics:
             for one in found.partitions:
                 key = bytes(found.topic_id), one.partition_index
-                if one.leader_id not in hosts or one.leader_epoch < self._epochs.get(key, 0):
+                if one.leader_id not in hosts or one.leader_epoch < self.epochs.get(key, 0):
                     continue  # an older truth than one that is known
-                self._epochs[key] = one.leader_epoch
+                self.epochs[key] = one.leader_epoch
                 self.leaders[Part(topic, one.partition_index)] = Leader(
                     hosts[one.leader_id], one.leader_epoch
                 )

@@ -116,6 +116,9 @@ class KeyedProducer:
 
     async def _empty(self, index: int) -> None:
         queue, client = self._queues[index], self._world.client(self._name)
+        client.epochs = (
+            self._client.epochs
+        )  # connections of their own, but one client: it does not go back to an older leader
         while queue:
             batch = [queue[at] for at in range(min(len(queue), self._rng.randint(1, _BATCH_COUNT_MAX)))]
             is_acked = await self._deliver(client, index, batch)
