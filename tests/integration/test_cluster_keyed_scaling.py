@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 from tests.support.cluster_rest import Rest
 from tests.support.kafka_clients import until
 from tests.support.local_cluster import LocalCluster
@@ -250,6 +251,17 @@ def scale(rest: Rest, topic: str, count: int, **more: Any) -> None:
     until(has_begun, f"{topic} is to have {count} partitions", timeout_s=TIMEOUT_S)
 
 
+def until_everybody_knows(cluster: LocalCluster, topic: str, count: int) -> None:
+    """How many partitions there are. librdkafka that was told more by one node never believes another that there are fewer."""
+
+    def is_known() -> bool:
+        admins = [AdminClient({"bootstrap.servers": node.kafka}) for node in cluster.nodes.values()]
+        topics = [admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic] for admin in admins]
+        return all(len(one.partitions) == count for one in topics)
+
+    until(is_known, f"every node knows {count} partitions of {topic}", timeout_s=TIMEOUT_S)
+
+
 def until_stage(rest: Rest, topic: str, stage: str, count: int) -> None:
     """Until it is there, with so many partitions."""
 
@@ -293,6 +305,7 @@ def test_every_key_keeps_its_order_while_partitions_come_and_go(
         load.end_writers()
         scale(rest, topic, 6, discard_read=True)
         until_stage(rest, topic, "steady", 6)
+        until_everybody_knows(cluster, topic, 6)
         load.write_anew()
         load.goes_on()
         load.finish()

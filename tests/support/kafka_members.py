@@ -102,15 +102,17 @@ REBALANCING = {
 def kafka_python_member(kafka: str, group: str, topic: str, **settings: object) -> Member:
     def run(member: Member) -> None:
         consumer = kafka_python.KafkaConsumer(
-            topic,
             bootstrap_servers=kafka,
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            metadata_max_age_ms=1_000,  # it may join before it knows the topic, and then gets nothing until it does
+            metadata_max_age_ms=1_000,
             **settings,
         )
+        # A leader that joins before it knows the topic gives nobody anything, and may not notice when it does.
+        consumer.partitions_for_topic(topic)
+        consumer.subscribe([topic])
         while not member.leaving.is_set():
             found = consumer.poll(timeout_ms=100)
             member.values += [one.value for batch in found.values() for one in batch]
