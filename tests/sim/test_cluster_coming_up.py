@@ -116,9 +116,17 @@ def test_topic_that_is_made_while_a_node_starts_keeps_its_folder(monkeypatch: py
             await asyncio.sleep(1.0)
             return await look(local)
 
+        async def publish() -> None:
+            messages = [{"value": "x", "partition": index} for index in range(6)]
+            answer = await played.rest("node-1", "POST", "/topics/late/messages", {"messages": messages})
+            assert answer.status == 200, answer
+
         monkeypatch.setattr(LocalTopics, "_folder_owners", look_slowly)
         host.start()
         await played.until(lambda: not played.cluster.unsettled())
         assert replica_count(played, "late") == 3
+        await publish()
+        await asyncio.sleep(10.0)  # longer than one that does not follow is in sync
+        assert not played.cluster.unsettled()
 
     in_cluster(play)
