@@ -19,7 +19,13 @@ from goqueue.core.catalog import Catalog, Command, Event, decode_events, encode_
 from goqueue.core.cluster.commands import AddVoter, CreateTopic, Order, RemoveNode, RemoveVoter
 from goqueue.core.cluster.levels import LEVEL_NEWEST
 from goqueue.core.cluster.voter_rules import check_all_joined
-from goqueue.model.cluster_errors import LevelTooLow, NotController, PeerUnreachable, VotersRefused
+from goqueue.model.cluster_errors import (
+    LevelTooLow,
+    NotController,
+    PeerUnreachable,
+    VotersRefused,
+    VotersSilent,
+)
 from goqueue.model.errors import InvariantViolation, TimedOut
 from goqueue.model.limits import Limits
 from goqueue.model.settings import TopicSettings
@@ -27,9 +33,10 @@ from goqueue.node.clock import Clock
 from goqueue.node.cluster.ports import Done, PeerLinks
 from goqueue.node.cluster.quorum import Quorum
 from goqueue.node.cluster.voter_changes import change_voters
+from goqueue.node.monotonic import monotonic_ms
 
 logger = logging.getLogger(__name__)
-_PAUSE_S: Final = 0.05  # before the next controller is asked
+_PAUSE_S: Final = 0.05  # before a controller is asked again
 
 Applied = Callable[[Sequence[Event]], None]
 
@@ -124,6 +131,16 @@ class Metadata:
 
     async def decide(self, command: Order) -> Done:
         """On the controller. Raises NotController elsewhere: then nothing has happened."""
+        asked_ms = monotonic_ms()
+        while True:
+            try:
+                return await self._decide(command, asked_ms)
+            except VotersSilent:  # they may answer the next heartbeat
+                if monotonic_ms() - asked_ms > self.quorum.silent_ms_max:
+                    raise
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _decide(self, command: Order, asked_ms: int) -> Done:
         quorum = self.quorum
         async with self._turn:
             await quorum.until_settled()
@@ -131,7 +148,7 @@ class Metadata:
                 raise NotController(None if quorum.leader == quorum.name else quorum.leader)
             self._check_voters(command)
             if isinstance(command, AddVoter | RemoveVoter):
-                return Done(await change_voters(quorum, self.catalog, command), [])
+                return Done(await change_voters(quorum, self.catalog, command, asked_ms), [])
             events = self.catalog.decide(command, self._clock.now_ms())
             if not events:
                 return Done(quorum.applied_index, [])

@@ -178,6 +178,13 @@ def test_answers_to_later_rounds_keep_a_leader() -> None:
     assert {name: one.silent_ms for name, one in standings.items()} == {"n2": now_ms + 5, "n3": 5}
 
 
+def test_leader_has_heard_of_nobody_before_they_answer() -> None:
+    raft = leader()
+    assert {one.silent_ms for one in raft.standings(7).values()} == {None}
+    accepted(raft, "n3", 1, 9)
+    assert {name: one.silent_ms for name, one in raft.standings(10).items()} == {"n2": None, "n3": 1}
+
+
 def test_answers_to_an_old_round_do_not_prolong_the_lease() -> None:
     raft = active_leader()
     while raft.is_leader:

@@ -6,11 +6,12 @@ import pytest
 
 from goqueue.core.cluster.voter_rules import Electorate, check_all_joined, with_added, with_removed
 from goqueue.core.raft.states import Standing
-from goqueue.model.cluster_errors import NodeNotFound, VotersRefused
+from goqueue.model.cluster_errors import NodeNotFound, VotersRefused, VotersSilent
 from goqueue.model.errors import NotEnoughReplicas
 
 WELL = Standing(silent_ms=5, lacking_count=1, is_recovering=False)
 SILENT = Standing(silent_ms=5_000, lacking_count=1, is_recovering=False)
+UNHEARD = Standing(silent_ms=None, lacking_count=1, is_recovering=False)
 BEHIND = Standing(silent_ms=5, lacking_count=50_000, is_recovering=False)
 LOST = Standing(silent_ms=5, lacking_count=0, is_recovering=True)
 NODES = [f"n{number}" for number in range(1, 8)]
@@ -34,6 +35,7 @@ def test_one_that_is_well_becomes_a_voter_up_to_five() -> None:
     [
         ("n2", WELL, "'n2' votes already"),
         ("n4", SILENT, "'n4' is not heard of"),
+        ("n4", UNHEARD, "'n4' is not heard of"),
         ("n4", LOST, "'n4' has not caught up: it has just begun"),
         ("n4", BEHIND, "'n4' has not caught up: it lacks 50000 entries"),
     ],
@@ -70,6 +72,11 @@ def test_change_after_which_no_majority_would_be_alive_is_refused() -> None:
         with_removed(electorate("n1", "n2", "n3", "n4", "n5", n4=SILENT, n5=LOST), "n2", NODES)
     with pytest.raises(VotersRefused, match="the only voter"):
         with_removed(electorate("n1"), "n1", NODES)
+
+
+def test_new_controller_counts_nobody_before_it_has_heard_of_them() -> None:
+    with pytest.raises(VotersSilent, match="only 1 would be alive"):
+        with_removed(electorate("n1", "n2", "n3", n3=UNHEARD), "n2", NODES)
 
 
 def test_lost_voter_is_replaced_before_it_is_removed() -> None:

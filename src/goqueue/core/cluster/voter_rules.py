@@ -12,7 +12,7 @@ from goqueue.core.cluster.placement import REPLICATION_FACTOR_DEFAULT
 from goqueue.core.raft.messages import VOTER_COUNT_MAX
 from goqueue.core.raft.states import Standing
 from goqueue.core.raft.voters import quorum
-from goqueue.model.cluster_errors import NodeNotFound, VotersRefused
+from goqueue.model.cluster_errors import NodeNotFound, VotersRefused, VotersSilent
 from goqueue.model.errors import NotEnoughReplicas
 
 LACKING_COUNT_MAX: Final = 1_000  # entries of one message: who lacks more would hold decisions up
@@ -24,16 +24,16 @@ class Electorate(Struct, frozen=True):
     controller: str
     voters: tuple[str, ...]
     standings: Mapping[str, Standing]  # of all others that it sends entries to
-    silent_ms_max: int  # who has not been heard of for longer counts as dead
+    silent_ms_max: int  # who has not answered for longer counts as dead, as does who has never answered
 
     def is_alive(self, name: str) -> bool:
         """It would confirm what is decided."""
         if name == self.controller:
             return True
         standing = self.standings.get(name)
-        return (
-            standing is not None and not standing.is_recovering and standing.silent_ms <= self.silent_ms_max
-        )
+        if standing is None or standing.silent_ms is None or standing.is_recovering:
+            return False
+        return standing.silent_ms <= self.silent_ms_max
 
 
 def with_added(electorate: Electorate, name: str, nodes: Collection[str]) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def with_added(electorate: Electorate, name: str, nodes: Collection[str]) -> tup
             node=name,
         )
     if not electorate.is_alive(name):
-        raise VotersRefused(
+        raise VotersSilent(
             f"node {name!r} is not heard of; start it, and make it a voter when it is ready", node=name
         )
     lacking_count = electorate.standings[name].lacking_count
@@ -102,7 +102,7 @@ def _check_majority(electorate: Electorate, after: tuple[str, ...]) -> None:
     dead = [name for name in after if not electorate.is_alive(name)]
     alive_count = len(after) - len(dead)
     if alive_count < quorum(after):
-        raise VotersRefused(
+        raise VotersSilent(
             f"of the voters {', '.join(after)} only {alive_count} would be alive, and {quorum(after)} are needed to decide "
             f"anything; bring {', '.join(dead)} back first, or put another voter in its place",
             voters=list(after),

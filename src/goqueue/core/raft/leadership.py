@@ -128,7 +128,11 @@ class Leadership:
     def standings(self, now_ms: int) -> dict[str, Standing]:
         last_index = self._log.last_index
         return {
-            name: Standing(now_ms - peer.heard_ms, last_index - peer.match_index, peer.is_recovering)
+            name: Standing(
+                None if peer.heard_ms is None else now_ms - peer.heard_ms,
+                last_index - peer.match_index,
+                peer.is_recovering,
+            )
             for name, peer in self._peers.items()
         }
 

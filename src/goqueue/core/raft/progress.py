@@ -26,7 +26,7 @@ class Progress:
         self.match_index = 0  # everything up to it is durable there
         self.next_index = next_index
         self.told_commit_index = 0
-        self.heard_ms = now_ms  # when its last answer came
+        self.heard_ms: int | None = None  # when its last answer came
         self.followed_ms = now_ms  # the newest moment at which it is known to have followed
         self.followed_round = 0
         self.is_recovering = False

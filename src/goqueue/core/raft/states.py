@@ -38,7 +38,7 @@ class Restored(Struct, frozen=True):
 class Standing(Struct, frozen=True):
     """A peer as its leader knows it."""
 
-    silent_ms: int  # since its last answer, or since it became a peer
+    silent_ms: int | None  # since its last answer to this leader; None: it has answered nothing yet
     lacking_count: int  # entries that it is not known to have
     is_recovering: bool
 

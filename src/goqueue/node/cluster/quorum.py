@@ -134,7 +134,7 @@ class Quorum:
         others = sorted(
             (standing.silent_ms, name)
             for name, standing in raft.standings(monotonic_ms()).items()
-            if name in raft.voters and not standing.is_recovering
+            if name in raft.voters and standing.silent_ms is not None and not standing.is_recovering
         )
         if others:
             self.transfer(others[0][1])

@@ -1,5 +1,10 @@
 """A voter is added or removed, on the controller. One that is to remove itself hands over first, so that nobody leads whom nobody counts:
-the next controller does the rest."""
+the next controller does the rest.
+
+From the moment at which it is in the log a change needs a majority of the voters after it, and where they are dead it stands in
+the way of everything else until they are back. So those count as alive who answer after the change was asked for: a controller
+that is new, or a voter that has just died, would be mistaken otherwise.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +19,13 @@ from goqueue.node.cluster.quorum import Quorum
 from goqueue.node.monotonic import monotonic_ms
 
 
-async def change_voters(quorum: Quorum, catalog: Catalog, command: VoterCommand) -> int:
-    """The index of the change, once it is committed. NotController: another has to do it now."""
+async def change_voters(quorum: Quorum, catalog: Catalog, command: VoterCommand, asked_ms: int) -> int:
+    """The index of the change, once it is committed. NotController: another has to do it now. VotersSilent: too few have answered since
+    `asked_ms`."""
     catalog.require_level(VOTERS_LEVEL, "a change of the voters")
     raft = quorum.raft
-    electorate = Electorate(quorum.name, raft.voters, raft.standings(monotonic_ms()), quorum.silent_ms_max)
+    now_ms = monotonic_ms()
+    electorate = Electorate(quorum.name, raft.voters, raft.standings(now_ms), now_ms - asked_ms)
     nodes = [node.name for node in catalog.nodes()]
     if isinstance(command, AddVoter):
         return await quorum.change_voters(with_added(electorate, command.name, nodes))

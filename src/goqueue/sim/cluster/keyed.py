@@ -18,7 +18,7 @@ from goqueue.sim.cluster.stage import Stage
 from goqueue.sim.cluster.world import World
 from goqueue.sim.http import NoAnswer
 from goqueue.sim.kafka.client import KafkaClient
-from goqueue.sim.kafka.history import Part, now_s
+from goqueue.sim.kafka.history import NEVER, Part, now_s
 from goqueue.sim.kafka.members import ClassicMember, ConsumerMember, Member
 from goqueue.sim.kafka.workers import Consuming, Worker
 
@@ -121,21 +121,30 @@ class Keyed:
             now = int(found["partitions"])
             wanted = self._rng.choice((2 * now, 2 * now, now // 2))
             if _COUNT_MIN <= wanted <= _COUNT_MAX:
-                body = (
-                    {"count": wanted, "discard_read": self._rng.random() < 0.7}
-                    if wanted < now
-                    else {"count": wanted}
-                )
+                body: dict[str, object] = {"count": wanted}
+                if wanted < now:
+                    body["discard_read"] = self._rng.random() < 0.7 and self._may_discard
                 await self._rest.order("POST", _PATH, body)
         except (NoAnswer, GoQueueError):  # it cannot be done just now, or nobody knows
             await self._rest.pause()
+
+    @property
+    def _may_discard(self) -> bool:
+        """Every group has committed where nothing ever goes, so the broker waits for it whether it has members or not."""
+        commits = self._stage.history.commits.values()
+        known = {
+            one.group
+            for one in commits
+            if one.answered_s != NEVER and not one.is_refused and one.part.partition < _COUNT_MIN
+        }
+        return known.issuperset(self._groups)
 
     async def _is_steady(self) -> bool:
         """And what is read may go, if it does not otherwise."""
         try:
             keyed = (await self._rest.order("GET", f"{_PATH}/scaling-status"))["keyed"]
             self._waits_for = f"keyed until it is steady: {keyed}"
-            if keyed["stage"] == "draining" and not keyed["discard_read"]:
+            if keyed["stage"] == "draining" and not keyed["discard_read"] and self._may_discard:
                 await self._rest.order("POST", _PATH, {"count": keyed["key_count"], "discard_read": True})
             if keyed["stage"] == "steady":
                 self._waits_for = ""
