@@ -47,6 +47,24 @@ class LaterLeader:
         return []
 
 
+class ReturningLeader(ShorterLeader):
+    """Leads again when it answers what it was asked in its last tenure: since then it has got everything."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def fetch(
+        self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int
+    ) -> Sequence[ReplicaFound]:
+        if self.asked.is_set():
+            await asyncio.sleep(wait_ms / 1_000)
+            return []
+        self.asked.set()
+        await self.may_answer.wait()
+        return await super().fetch(target, round, wait_ms=wait_ms, bytes_max=bytes_max)
+
+
 class EventfulThreads(Threads):
     """Something happens to the partition at the moment at which its log is about to be cut."""
 
@@ -77,11 +95,24 @@ async def follow(
     threads: Threads | None = None,
 ) -> int:
     """Where its log ends after a while: of one that follows a leader who has the first record only, or another one."""
+    follower = new_follower(world, unclean_epoch, leader or ShorterLeader(), threads)
+    follower.put(partition)
+    running = asyncio.ensure_future(follower.run())
+    await asyncio.sleep(5.0)
+    if running.done():
+        await running
+    running.cancel()
+    return partition.log.end
+
+
+def new_follower(
+    world: World, unclean_epoch: int, leader: ShorterLeader | LaterLeader, threads: Threads | None = None
+) -> Follower:
     assert world.alive is not None
-    follower = Follower(
+    return Follower(
         2,
         lambda number: "node-2",
-        cast(PeerLinks, leader or ShorterLeader()),
+        cast(PeerLinks, leader),
         world.alive.disk,
         threads or Threads(1),
         world.clock,
@@ -90,13 +121,6 @@ async def follow(
         wait_ms=100,
         bytes_max=1_000_000,
     )
-    follower.put(partition)
-    running = asyncio.ensure_future(follower.run())
-    await asyncio.sleep(5.0)
-    if running.done():
-        await running
-    running.cancel()
-    return partition.log.end
 
 
 def test_what_is_committed_is_never_cut() -> None:
@@ -116,6 +140,28 @@ def test_what_an_unclean_election_has_lost_is_cut() -> None:
     async def main(world: World) -> None:
         async def life(node: Node) -> None:
             assert await follow(world, await replica(node), 1) == 1
+
+        await world.live(life)
+
+    simulate(main)
+
+
+def test_what_a_leader_said_in_an_earlier_tenure_does_not_count() -> None:
+    """Another has led meanwhile, and what is there now may be committed."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            partition, leader = await replica(node), ReturningLeader()
+            follower = new_follower(world, 1, leader)
+            follower.put(partition)
+            running = asyncio.ensure_future(follower.run())
+            await leader.asked.wait()
+            await follower.remove(partition)
+            follower.put(partition)
+            leader.may_answer.set()
+            await asyncio.sleep(5.0)
+            running.cancel()
+            assert partition.log.end == 2
 
         await world.live(life)
 

@@ -373,3 +373,58 @@ def test_group_behind_an_older_growth_reads_on_before_it_loses_what_stays() -> N
         await until(lambda: scaling_of(node).stage == "steady", "the topic has shrunk")
 
     with_keyed_topic(main, partition_count=1)
+
+
+def test_group_behind_an_older_growth_is_waited_for_when_its_members_have_gone() -> None:
+    """Else the next ones would read what stays to its end, and what goes after that."""
+
+    async def main(rest: Rest) -> None:
+        node = rest.node
+        await fill(node, 0, "a", "b")
+        member = await rest.join()
+        await member.poll()
+        await member.commit({0: 1})
+        await grow(node, 2)
+        await fill(node, 1, "c")
+        await begin_shrinking(node, 1)
+        await member.call("leave")
+        await fill(node, 0, "d")
+        await asyncio.sleep(60)
+        assert scaling_of(node).stage == "merging"
+        member = await rest.join()
+        assert await member.poll() == ["b"]
+        await member.commit({0: 2})
+        await until_has(member, 1)
+        assert await member.poll() == ["c"]
+        await member.commit({1: 1})
+        await until_has(member, 0)
+        assert await member.poll() == ["d"]
+        await member.commit({0: 3})
+        await until(lambda: scaling_of(node).stage == "steady", "the topic has shrunk")
+
+    with_keyed_topic(main, partition_count=1)
+
+
+def test_topic_does_not_shrink_before_an_absent_group_has_come_to_the_last_growth() -> None:
+    async def main(rest: Rest) -> None:
+        node = rest.node
+        shrinking = node.keyed_groups.shrinking
+        await fill(node, 0, "a", "b")
+        member = await rest.join()
+        await member.poll()
+        await member.commit({0: 1})
+        await shrinking.check("orders", 1)
+        await grow(node, 4)
+        await shrinking.check("orders", 2)  # it has members, which may read on
+        await member.call("leave")
+        with pytest.raises(
+            InvalidPartitions, match="without members read it last .*let them read on, or delete them"
+        ):
+            await shrinking.check("orders", 2)
+        member = await rest.join()
+        await member.poll()
+        await member.commit({0: 2})
+        await member.call("leave")
+        await shrinking.check("orders", 2)
+
+    with_keyed_topic(main)

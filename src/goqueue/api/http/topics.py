@@ -88,6 +88,7 @@ async def grow_topic(call: Call[NoQuery, NewPartitionCount]) -> TopicGrown:
     )
     count = call.body.count
     if count < old_count:
+        await call.node.keyed_groups.shrinking.check(name, count)
         await call.node.topics.shrink(name, count, discards_read=call.body.discard_read)
     else:
         await call.node.topics.grow(name, count, assignments)

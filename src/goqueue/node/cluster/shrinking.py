@@ -16,9 +16,9 @@ from goqueue.core.catalog import Catalog, Event
 from goqueue.core.cluster.commands import FinishShrinking, ReleaseHolds
 from goqueue.core.cluster.events import ScalingChanged
 from goqueue.core.cluster.scaling import Scaling
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import GoQueueError, InvalidPartitions
 from goqueue.node.directory import Directory
-from goqueue.node.groups.standing import Standings
+from goqueue.node.groups.standing import GateLeft, Standings
 from goqueue.node.internal_topics import OFFSETS_TOPIC
 from goqueue.node.metadata import Metadata
 
@@ -45,6 +45,29 @@ class Shrinking:
     def _note(self, events: Sequence[Event]) -> None:
         if any(isinstance(event, ScalingChanged) for event in events):
             self._woken.set()
+
+    async def check(self, topic: str, partition_count: int) -> None:
+        """Refuse to shrink to so few where a group without members has not come to the last growth: it would have to read on in what
+        stays before anybody may see what is added there."""
+        scaling = self._catalog.scaling(topic)
+        if scaling is None or scaling.stage != "steady":
+            return  # or it is refused for that
+        told = await self._standings.of(topic, scaling)
+        absent = sorted(
+            {
+                group.group_id
+                for one in told.values()
+                if isinstance(one, Standings)
+                for group in one.groups
+                if not group.has_members and any(_goes_back(gate, partition_count) for gate in group.left)
+            }
+        )
+        if absent:
+            raise InvalidPartitions(
+                f"topic {topic!r} has grown since groups without members read it last ({', '.join(absent)}): what they have not read "
+                "would come out of order; let them read on, or delete them, and then have it shrink",
+                groups=absent,
+            )
 
     async def run(self) -> None:
         while True:
@@ -113,3 +136,8 @@ class Shrinking:
             if leader is None or index not in leader.shards:
                 return False
         return True
+
+
+def _goes_back(gate: GateLeft, partition_count: int) -> bool:
+    """Whether keys that went through this gate of growth would come back if there were so few partitions."""
+    return gate.blocked >= partition_count and gate.blocked % partition_count == gate.behind

@@ -17,7 +17,8 @@ class GateLeft(Struct, frozen=True):
 
 
 class GroupStanding(Struct, frozen=True):
-    """`is_settled`: none of its members has a partition that it should not be given."""
+    """`is_settled`: none of its members has a partition that it should not be given, or would get one though it is to read others
+    before it has come to the end of that."""
 
     group_id: str
     has_members: bool

@@ -57,9 +57,8 @@ class StandingsHere:
             for gate in unpassed(scaling, progress)
         ]
         has_members = state.has_members(group_id)
-        is_settled = not has_members or (
-            not needed_first(scaling, progress)
-            and _has_nothing_withheld(state, group_id, self._shards.clock.now_ms())
+        is_settled = not needed_first(scaling, progress) and (
+            not has_members or _has_nothing_withheld(state, group_id, self._shards.clock.now_ms())
         )
         return GroupStanding(group_id, has_members, is_settled, left)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
+
+from msgspec import Struct
 
 from goqueue.log.batch import HEADER_BYTES, crc_matches, read_header
 from goqueue.log.disk import Disk
@@ -34,6 +36,11 @@ _NO_EPOCH: Final = -1
 Place = tuple[str, int]
 NameOf = Callable[[int], str | None]
 UncleanEpochOf = Callable[[str, int], int]  # of the last election that may have lost records; -1: never
+
+
+class _Answer(Struct, frozen=True):
+    number: int  # of the question
+    found: Sequence[ReplicaFound]
 
 
 class Follower:
@@ -65,6 +72,10 @@ class Follower:
         self._bytes_max = bytes_max
         self._partitions: dict[Place, Partition] = {}
         self._round = 0  # of the session; 0 begins a new one
+        self._asked_count = 0
+        self._put_at: dict[
+            Place, int
+        ] = {}  # the last question when it was: answers up to that one are of another tenure
         self._dirty: dict[Place, None] = {}  # of which the leader does not know yet where this node is
         self._forgotten: dict[Place, None] = {}
         self._paused: dict[Place, float] = {}  # until when, after a failure
@@ -77,6 +88,7 @@ class Follower:
     def put(self, partition: Partition) -> None:
         place = partition.topic, partition.index
         self._partitions[place] = partition
+        self._put_at[place] = self._asked_count
         self._busy.setdefault(place, asyncio.Lock())
         self._paused.pop(place, None)
         self._forgotten.pop(place, None)
@@ -89,7 +101,7 @@ class Follower:
         """When this returns nothing of the old leader is written any more."""
         place = partition.topic, partition.index
         if self._partitions.get(place) is partition:
-            del self._partitions[place]
+            del self._partitions[place], self._put_at[place]
             self._dirty.pop(place, None)
             self._paused.pop(place, None)
             self._appetites.pop(place, None)
@@ -111,7 +123,7 @@ class Follower:
     # ---------------------------------------------------------------- asking
 
     async def run(self) -> None:
-        asked: asyncio.Task[list[ReplicaFound]] | None = None
+        asked: asyncio.Task[_Answer] | None = None
         try:
             while True:
                 try:
@@ -127,9 +139,7 @@ class Follower:
             if asked is not None:
                 asked.cancel()
 
-    async def _one_round(
-        self, asked: asyncio.Task[list[ReplicaFound]] | None
-    ) -> asyncio.Task[list[ReplicaFound]] | None:
+    async def _one_round(self, asked: asyncio.Task[_Answer] | None) -> asyncio.Task[_Answer] | None:
         """Ask, and take the answer. Where something changes meanwhile the next round is asked for at once, which ends this
         one; that next one is given back."""
         if self._changed.is_set():
@@ -142,7 +152,7 @@ class Follower:
             await self._mend()
             asked = self._ask()
         changing = asyncio.ensure_future(self._changed.wait())
-        following: asyncio.Task[list[ReplicaFound]] | None = None
+        following: asyncio.Task[_Answer] | None = None
         try:
             await asyncio.wait([asked, changing], return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
@@ -181,7 +191,7 @@ class Follower:
                         "a partition is not mended topic=%s partition=%d error=%r", *place, error.sentence
                     )
 
-    def _ask(self) -> asyncio.Task[list[ReplicaFound]]:
+    def _ask(self) -> asyncio.Task[_Answer]:
         now = asyncio.get_running_loop().time()
         for place in [place for place, until in self._paused.items() if until <= now]:
             del self._paused[place]
@@ -196,9 +206,10 @@ class Follower:
         round = ReplicaRound(self._round, wants, list(self._forgotten) if self._round else ())
         self._dirty, self._forgotten = {}, {}
         self._round += 1
+        self._asked_count += 1
         soonest = min(self._paused.values(), default=now + self._wait_ms / 1_000)
         wait_ms = max(1, min(self._wait_ms, int((soonest - now) * 1_000)))
-        return asyncio.ensure_future(self._fetch(round, wait_ms))
+        return asyncio.ensure_future(self._fetch(self._asked_count, round, wait_ms))
 
     def _hold_back(self, places: list[Place], now: float) -> None:
         """Those that are copied and have had their share for now, those that are damaged, and those that have more than is on
@@ -215,11 +226,12 @@ class Follower:
             if until > now and place not in self._paused:
                 self._paused[place] = until
 
-    async def _fetch(self, round: ReplicaRound, wait_ms: int) -> list[ReplicaFound]:
+    async def _fetch(self, number: int, round: ReplicaRound, wait_ms: int) -> _Answer:
         name = self._name_of(self._leader)
         if name is None:
             raise PeerUnreachable(f"node {self._leader} is not known")
-        return await self._links.fetch(name, round, wait_ms=wait_ms, bytes_max=self._bytes_max)
+        found = await self._links.fetch(name, round, wait_ms=wait_ms, bytes_max=self._bytes_max)
+        return _Answer(number, found)
 
     async def _until_changed(self, timeout_s: float | None) -> None:
         try:
@@ -230,16 +242,18 @@ class Follower:
 
     # ---------------------------------------------------------------- taking
 
-    async def _take(self, found: list[ReplicaFound]) -> None:
+    async def _take(self, answer: _Answer) -> None:
         """Write everything, then wait until all of it is on disk."""
         written: list[Partition] = []
-        for one in found:
+        for one in answer.found:
             place = one.topic, one.partition
             partition = self._partitions.get(place)
             if partition is None:
                 continue
             async with self._busy[place]:
                 if self._partitions.get(place) is not partition:  # it follows another by now
+                    continue
+                if answer.number <= self._put_at[place]:  # or has meanwhile
                     continue
                 try:
                     if await self._take_one(partition, one):
