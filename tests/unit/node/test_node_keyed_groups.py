@@ -418,7 +418,7 @@ def test_topic_does_not_shrink_before_an_absent_group_has_come_to_the_last_growt
         await shrinking.check("orders", 2)  # it has members, which may read on
         await member.call("leave")
         with pytest.raises(
-            InvalidPartitions, match="without members read it last .*let them read on, or delete them"
+            InvalidPartitions, match=r"without members read it last .*let them read on, or delete them"
         ):
             await shrinking.check("orders", 2)
         member = await rest.join()
