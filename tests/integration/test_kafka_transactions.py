@@ -34,7 +34,7 @@ from tests.support.kafka_transactions import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # see collect_sockets
-SHORT_MS = 2_000
+SHORT_MS = 5_000
 Make = Callable[..., Transactions]
 
 
