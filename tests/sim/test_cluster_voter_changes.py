@@ -76,11 +76,8 @@ def test_refused_changes_say_why_and_change_nothing() -> None:
     async def play(played: PlayedCluster) -> None:
         leads = controller(played)
         dead, other = (name for name in played.cluster.names if name != leads)
-        await played.cluster.hosts[dead].crash(power_cut=False)
+        await played.cluster.hosts[dead].crash(power_cut=False)  # just now: it answered a moment ago
         before = voters(played, leads)
-        await played.until(
-            lambda: played.node(leads)._quorum.raft.standings(played_ms(played))[dead].silent_ms > 1_200
-        )
         for method, path, body, status, sentence in (
             ("POST", "/cluster/voters", {"node": "absent"}, 404, "there is no node 'absent'"),
             ("POST", "/cluster/voters", {"node": other}, 409, "votes already"),
@@ -94,7 +91,3 @@ def test_refused_changes_say_why_and_change_nothing() -> None:
         assert voters(played, leads) == before
 
     in_cluster(play)
-
-
-def played_ms(played: PlayedCluster) -> int:
-    return int(played.loop.time() * 1_000)
