@@ -22,7 +22,7 @@ from goqueue.core.cluster.commands import (
 )
 from goqueue.core.cluster.events import Event, decode_events, encode_events
 from goqueue.core.cluster.partitions import OWN_EPOCHS
-from goqueue.core.cluster.scaling import Gate, Hold, Scaling, finish, grow
+from goqueue.core.cluster.scaling import Gate, Hold, Scaling, begin, fence, finish, grow, shrink
 from goqueue.model.errors import InvalidPartitions, InvalidSetting
 from goqueue.model.limits import Limits
 
@@ -369,3 +369,13 @@ def test_a_key_goes_from_partition_to_partition_only_through_gates(
             world.finish()
         assert (world.now.stage, world.now.unfenced, world.now.holds) == ("steady", (), ())
         assert all(gate.blocked < count and gate.behind < count for gate in world.now.gates)
+
+
+def test_new_partitions_have_begun_when_the_first_old_one_has_its_fence() -> None:
+    """What is committed in those numbers before that is of others that are no more."""
+    now = grow("t", begin(2), 4)
+    assert now.begun_count == 2
+    now = fence(now, 1, 7)
+    assert now.begun_count == 4
+    assert begin(2).begun_count == 2
+    assert shrink("t", begin(2), 1).begun_count == 2

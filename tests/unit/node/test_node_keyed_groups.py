@@ -4,52 +4,18 @@ end when everybody has read what goes."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
-from msgspec import structs
+from tests.support.keyed_groups import KEYED, fill, indexes, until_has, with_keyed_topic
 from tests.support.keyed_topics import Classic, begin_shrinking, grow, scaling_of, until
-from tests.support.nodes import CONFIG, End, World, create, publish, simulate
-from tests.support.rest_groups import Member, Rest
+from tests.support.nodes import End, World, create, publish, simulate
+from tests.support.rest_groups import Rest
 from tests.support.transactional import Sender
 
 from goqueue.core.group.commands import CommitOffsets, FetchOffsets, NewOffset
-from goqueue.core.group.config import GroupConfig
 from goqueue.model.errors import InvalidPartitions
 from goqueue.model.record import Producer
 from goqueue.node.node import Node
-
-KEYED = structs.replace(CONFIG, groups=GroupConfig(gate_wait_ms=30_000))
-
-
-def with_keyed_topic(main: Callable[[Rest], Awaitable[None]], partition_count: int = 2) -> None:
-    """One node with the topic `orders`, of scaling=keyed, in virtual time."""
-
-    async def world_main(world: World) -> None:
-        async def life(node: Node) -> None:
-            await create(node, partition_count=partition_count, scaling="keyed")
-            await main(Rest(node, world))
-
-        await world.live(life)
-
-    simulate(world_main, config=KEYED)
-
-
-async def fill(node: Node, partition: int, *values: str) -> None:
-    await publish(node, *(one.encode() for one in values), partition=partition)
-
-
-def indexes(member: Member) -> list[int]:
-    return [index for _, index in member.partitions]
-
-
-async def until_has(member: Member, *wanted: int) -> None:
-    for _ in range(200):
-        if indexes(member) == list(wanted):
-            return
-        await member.call("heartbeat")
-        await asyncio.sleep(0.5)
-    raise AssertionError(f"{indexes(member)} instead of {wanted}")
 
 
 def test_stream_member_gets_a_new_partition_when_it_has_read_the_old_one() -> None:

@@ -73,6 +73,12 @@ class Scaling(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
         return max(self.key_count, self.old_count)
 
     @property
+    def begun_count(self) -> int:
+        """Of those that anybody can have read: none that are new before the first of the old ones has its fence."""
+        has_begun = self.stage != "growing" or len(self.unfenced) < self.old_count
+        return self.partition_count if has_begun else self.old_count
+
+    @property
     def is_shrinking(self) -> bool:
         return self.stage in ("merging", "draining")
 

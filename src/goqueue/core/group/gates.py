@@ -3,13 +3,14 @@
 A gate says that one partition is to be read up to an offset before another. A group has passed it when its committed
 offset is there; or when nothing it could read is left before it, for clients commit the last record they got and not
 what lies behind it: markers of transactions, holes, what retention took. Whether that is so the leader knows, and
-`GateNotes` keep what it said. A gate of growth is passed, too, when the group has committed in the new partition; it was
-given it, so it had passed. And a partition counts as read only if the gates before it are passed, for keys may have gone
+`GateNotes` keep what it said. A gate of growth is passed, too, when the group has committed in the new partition and never in the old
+one: it was given it when it had waited long enough. And a partition counts as read only if the gates before it are passed, for keys may have gone
 through it without leaving a record.
 
 A partition that goes is taken from a group that has read it: nobody may still commit there when it is gone, for another may get its
 number. While a topic shrinks, a group that has not come to the last growth yet needs the partition that stays to get there: it is
-not kept from it before it has.
+not kept from it before it has; once the holds are released, not before the leader has said that there is something to read, for what is noted
+is gone with the node, and the group may have come there long ago.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ class Progress(Protocol):
     def is_read_out(self, gate: Gate, start: int) -> bool:
         """Whether it is known that nothing can be read from the offset on up to the gate."""
 
+    def is_left(self, gate: Gate) -> bool:
+        """Whether it is known that the group had something to read before the gate."""
+
     def is_waived(self, gate: Gate) -> bool:
         """Whether it has waited long enough for a group that never commits."""
 
@@ -58,7 +62,8 @@ class Progress(Protocol):
 def blocked(scaling: Scaling, progress: Progress) -> frozenset[int]:
     """What the group is not given: partitions with a gate that it has not passed, that are not open to anybody, or that go away and
     are read."""
-    first = needed_first(scaling, progress)
+    is_held = scaling.stage == "merging"
+    first = {gate.behind for gate in _unreached(scaling, progress) if is_held or progress.is_left(gate)}
     found = {
         gate.blocked
         for gate in unpassed(scaling, progress)
@@ -78,37 +83,51 @@ def unpassed(scaling: Scaling, progress: Progress) -> list[Gate]:
 
 
 def needed_first(scaling: Scaling, progress: Progress) -> frozenset[int]:
-    """Partitions that stay in a topic that shrinks, and that the group has to read on in before it is given those that go
-    into them."""
+    """Partitions that stay in a topic that shrinks, and that the group has to read on in before it is given those that go."""
+    return frozenset(gate.behind for gate in _unreached(scaling, progress))
+
+
+def _unreached(scaling: Scaling, progress: Progress) -> list[Gate]:
+    """Gates of growth, in partitions that stay in a topic that shrinks, before those that go."""
     if not scaling.is_shrinking:
-        return NOTHING
-    count = scaling.key_count
-    return frozenset(
-        gate.behind
+        return []
+    return [
+        gate
         for gate in scaling.gates
-        if not gate.is_merging
-        and gate.blocked >= count
-        and gate.blocked % count == gate.behind
-        and not _is_reached(gate, progress)
-    )
+        if goes_back(gate, scaling.key_count) and not _is_reached(gate, progress)
+    ]
+
+
+def goes_back(gate: Gate, partition_count: int) -> bool:
+    """Whether the keys that went through this gate of growth leave where they are if there are only so many partitions."""
+    return gate.behind < partition_count <= gate.blocked
 
 
 def _is_passed(scaling: Scaling, gate: Gate, progress: Progress) -> bool:
     if not _is_reached(gate, progress):
         return False
-    if not gate.is_merging and progress.committed(gate.blocked) is not None:
+    if _was_given(gate, progress):
         return True
     before = (one for one in scaling.gates_of(gate.behind) if not one.is_merging)
     return all(_is_passed(scaling, one, progress) for one in before)
 
 
 def _is_reached(gate: Gate, progress: Progress) -> bool:
-    if not gate.is_merging and progress.committed(gate.blocked) is not None:
+    if _was_given(gate, progress):
         return True
     committed = progress.committed(gate.behind)
     if (committed or 0) >= gate.until:  # also where nothing is before the gate
         return True
     return progress.is_read_out(gate, committed or 0) or (committed is None and progress.is_waived(gate))
+
+
+def _was_given(gate: Gate, progress: Progress) -> bool:
+    """Whether it has what is behind a gate of growth though it has never committed before the gate."""
+    return (
+        not gate.is_merging
+        and progress.committed(gate.blocked) is not None
+        and progress.committed(gate.behind) is None
+    )
 
 
 class GateNotes:
@@ -117,6 +136,7 @@ class GateNotes:
     def __init__(self) -> None:
         self._read_out: dict[str, dict[tuple[int, int], int]] = {}  # by topic; behind and until
         self._waived: dict[str, dict[tuple[str, int, int], None]] = {}  # by group; topic, behind, until
+        self._left: dict[str, dict[tuple[str, int, int], None]] = {}  # likewise
 
     def note_read_out(self, topic: str, gate: Gate, start: int) -> None:
         """Nothing can be read from `start` on up to the gate."""
@@ -126,6 +146,13 @@ class GateNotes:
 
     def note_waived(self, group_id: str, topic: str, gate: Gate) -> None:
         self._waived.setdefault(group_id, {})[topic, gate.behind, gate.until] = None
+
+    def note_left(self, group_id: str, topic: str, gate: Gate) -> None:
+        """The group has something to read before the gate."""
+        self._left.setdefault(group_id, {})[topic, gate.behind, gate.until] = None
+
+    def is_left(self, group_id: str, topic: str, gate: Gate) -> bool:
+        return (topic, gate.behind, gate.until) in self._left.get(group_id, {})
 
     def is_read_out(self, topic: str, gate: Gate, start: int) -> bool:
         found = self._read_out.get(topic, {}).get((gate.behind, gate.until))
@@ -137,13 +164,14 @@ class GateNotes:
     def forget_topic(self, topic: str) -> None:
         """It is gone, or has other partitions under the same numbers."""
         self._read_out.pop(topic, None)
-        for waived in self._waived.values():
-            for key in [key for key in waived if key[0] == topic]:
-                del waived[key]
+        for noted in (*self._waived.values(), *self._left.values()):
+            for key in [key for key in noted if key[0] == topic]:
+                del noted[key]
 
     def forget_group(self, group_id: str) -> None:
-        """It has no members that could wait."""
+        """It has no members that could wait or read."""
         self._waived.pop(group_id, None)
+        self._left.pop(group_id, None)
 
 
 class GroupProgress:
@@ -162,6 +190,9 @@ class GroupProgress:
 
     def is_read_out(self, gate: Gate, start: int) -> bool:
         return self._notes.is_read_out(self._topic, gate, start)
+
+    def is_left(self, gate: Gate) -> bool:
+        return self._notes.is_left(self._group_id, self._topic, gate)
 
     def is_waived(self, gate: Gate) -> bool:
         return self._notes.is_waived(self._group_id, self._topic, gate)

@@ -105,6 +105,7 @@ class GroupShard:
         self.shares = ShareGroups(config, topics, self.overrides, self.deadlines)
         self._commits = Commits(config, topics, self.offsets, self._known, self._membership, self.gates)
         self._now_ms = 0  # of the last turn
+        self.resumed_ms = 0  # when it was read: sessions begin anew
 
     # What is asked.
 
@@ -417,7 +418,7 @@ class GroupShard:
 
     def resume(self, now_ms: int) -> None:
         """After everything was applied: the sessions of the members that were found begin anew."""
-        self._now_ms = now_ms
+        self._now_ms = self.resumed_ms = now_ms
         self.consumers.resume(now_ms)
         self.shares.resume(now_ms)
         self._begin(now_ms)

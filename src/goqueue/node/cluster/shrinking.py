@@ -15,7 +15,8 @@ from typing import Final, Protocol
 from goqueue.core.catalog import Catalog, Event
 from goqueue.core.cluster.commands import FinishShrinking, ReleaseHolds
 from goqueue.core.cluster.events import ScalingChanged
-from goqueue.core.cluster.scaling import Scaling
+from goqueue.core.cluster.scaling import Gate, Scaling
+from goqueue.core.group.gates import goes_back
 from goqueue.model.errors import GoQueueError, InvalidPartitions
 from goqueue.node.directory import Directory
 from goqueue.node.groups.standing import GateLeft, Standings
@@ -139,5 +140,4 @@ class Shrinking:
 
 
 def _goes_back(gate: GateLeft, partition_count: int) -> bool:
-    """Whether keys that went through this gate of growth would come back if there were so few partitions."""
-    return gate.blocked >= partition_count and gate.blocked % partition_count == gate.behind
+    return goes_back(Gate(gate.blocked, gate.behind, gate.until), partition_count)

@@ -39,14 +39,16 @@ class GateReading:
             tuple[str, int], float
         ] = {}  # partitions whose leaders do not answer, and until when
 
-    async def look(self, topic: str, gate: Gate, start: int) -> None:
-        """Note whether nothing is left from the offset on up to the gate. Where the leader cannot say so, nothing is noted."""
+    async def look(self, topic: str, gate: Gate, start: int) -> bool | None:
+        """Whether something is left from the offset on up to the gate; noted if not. None: the leader cannot say."""
         if start >= gate.until or self._notes.is_read_out(topic, gate, start):
-            return
+            return False
         now = asyncio.get_running_loop().time()
         self._readable = {key: until for key, until in self._readable.items() if until > now}
-        if (topic, gate, start) in self._readable or self._silent.get((topic, gate.behind), now) > now:
-            return
+        if (topic, gate, start) in self._readable:
+            return True
+        if self._silent.get((topic, gate.behind), now) > now:
+            return None
         try:
             async with asyncio.timeout(_ANSWER_S_MAX):
                 is_left = await self._is_left(topic, gate, start)
@@ -56,11 +58,12 @@ class GateReading:
                 "what is left before a gate is not known topic=%s partition=%d error=%r",
                 *(topic, gate.behind, str(error)),
             )
-            return
+            return None
         if is_left:
             self._readable[topic, gate, start] = now + _AGAIN_S
         elif is_left is not None:
             self._notes.note_read_out(topic, gate, start)
+        return is_left
 
     async def _is_left(self, topic: str, gate: Gate, start: int) -> bool | None:
         """None: that is not decided, as long as a transaction is open."""

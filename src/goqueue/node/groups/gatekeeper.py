@@ -76,11 +76,19 @@ class Gatekeeper:
         for event in events:
             match event:
                 case ScalingChanged():
+                    if event.scaling.begun_count < event.scaling.partition_count:
+                        self._spawn(self._forget_the_past(event.topic))
                     self.note_all()
                 case TopicShrunk():
                     self._spawn(self._groups.topic_shrunk(event.name, event.partition_count))
                 case TopicDeleted():
                     self._shards.notes.forget_topic(event.name)
+
+    async def _forget_the_past(self, topic: str) -> None:
+        """Partitions that begin may have the numbers of others, of which offsets have remained."""
+        scaling = self._catalog().scaling(topic)
+        if scaling is not None and scaling.begun_count < scaling.partition_count:
+            await self._groups.topic_shrunk(topic, scaling.begun_count)
 
     def note_all(self) -> None:
         """Of all groups: the catalogue may be another."""
@@ -168,13 +176,17 @@ class Gatekeeper:
         wait_s = self._wait_s * (_COMMITTING_FACTOR if commits else 1)
         for gate in unpassed(scaling, progress):
             committed, now = progress.committed(gate.behind), asyncio.get_running_loop().time()
+            is_new = (topic, gate.behind) not in watched.committed
             before, since = watched.committed.get((topic, gate.behind), (None, now))
-            if committed != before or (topic, gate.behind) not in watched.committed:
+            if committed != before or is_new:
                 since = now
             watched.committed[topic, gate.behind] = committed, since
             is_close = committed is not None and gate.until - committed <= _CLOSE_COUNT
-            if is_close or now - since >= _LOOK_S:
-                await self._reading.look(topic, gate, committed or 0)
+            is_urgent = is_new or scaling.stage == "draining"
+            if (is_close or is_urgent or now - since >= _LOOK_S) and await self._reading.look(
+                topic, gate, committed or 0
+            ):
+                self._shards.notes.note_left(group_id, topic, gate)
             is_given = gate.behind not in blocked
             if committed is not None or not is_given or progress.is_read_out(gate, 0):
                 watched.lacking.pop((topic, gate), None)

@@ -17,6 +17,7 @@ from goqueue.core.group.events import Event, GroupCodec
 from goqueue.core.group.gates import GateNotes, ScalingOf
 from goqueue.core.group.outcome import Ticket
 from goqueue.core.group.shard import GroupShard
+from goqueue.core.group.topics_view import Topics
 from goqueue.model.errors import GoQueueError, InvariantViolation
 from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
@@ -35,6 +36,21 @@ from goqueue.node.topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
+
+
+class TopicsOfGroups:
+    """Without partitions that the catalogue has let go: their files may take a while."""
+
+    def __init__(self, table: Topics, scaling_of: ScalingOf) -> None:
+        self._table = table
+        self._scaling_of = scaling_of
+
+    def partition_count(self, name: str) -> int | None:
+        count, scaling = self._table.partition_count(name), self._scaling_of(name)
+        return count if count is None or scaling is None else min(count, scaling.partition_count)
+
+    def names(self) -> list[str]:
+        return self._table.names()
 
 
 class GroupShards:
@@ -122,7 +138,9 @@ class GroupShards:
         return self.nothing() if shard is None else shard.current()
 
     def nothing(self) -> GroupShard:
-        return GroupShard(self._config, self._table, self._scaling_of, self.notes)
+        return GroupShard(
+            self._config, TopicsOfGroups(self._table, self._scaling_of), self._scaling_of, self.notes
+        )
 
     # ---------------------------------------------------------------- asking
 
@@ -221,7 +239,7 @@ class GroupShards:
             if self._table.partition_count(topic) is None and self._was_deleted(topic):
                 await _forget_in(shard, ForgetTopic(topic))
             elif scaling is not None:  # it is never behind what was committed, as the table of topics may be
-                await _forget_in(shard, ForgetPartitions(topic, scaling.partition_count))
+                await _forget_in(shard, ForgetPartitions(topic, scaling.begun_count))
 
     def _clock_was_set(self, by_ms: int, now_ms: int) -> None:
         logger.warning("the clock was set by_ms=%d", by_ms)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from goqueue.core.cluster.scaling import Gate, Scaling
 from goqueue.core.group.classic import ClassicGroup
 from goqueue.core.group.commands import GroupState
@@ -17,8 +15,6 @@ from goqueue.node.groups.standing import GateLeft, GroupStanding, Standings, Sta
 from goqueue.node.metadata import Metadata
 from goqueue.node.queue.led_ledgers import LedgersAsked
 from goqueue.node.queue.ports import LedgerAction, LedgerWant
-
-_SETTLED_MS: Final = 5_000  # after which a member that was told to give something up has done so
 
 
 class StandingsHere:
@@ -45,6 +41,7 @@ class StandingsHere:
                 found.append(await self._stream(shard.state, group_id, call.topic, own))
             for group_id in shard.state.shares.ids():
                 found += await self._queue(shard.state, group_id, call.topic, own)
+            await shard.settled()  # whatever this was said of is so on the next coordinator, too
         is_current = self._metadata.catalog.scaling(call.topic) == own and self._shards.led() == led
         return Standings(is_current, led, found)
 
@@ -58,7 +55,7 @@ class StandingsHere:
         ]
         has_members = state.has_members(group_id)
         is_settled = not needed_first(scaling, progress) and (
-            not has_members or _has_nothing_withheld(state, group_id, self._shards.clock.now_ms())
+            not has_members or has_nothing_withheld(state, group_id, self._shards.clock.now_ms())
         )
         return GroupStanding(group_id, has_members, is_settled, left)
 
@@ -97,7 +94,7 @@ def _readers(state: GroupShard, topic: str) -> list[str]:
     return sorted(found)
 
 
-def _has_nothing_withheld(state: GroupShard, group_id: str, now_ms: int) -> bool:
+def has_nothing_withheld(state: GroupShard, group_id: str, now_ms: int) -> bool:
     """Whether all its members know what they are not to read."""
     classic, consumer = state.classic.get(group_id), state.consumers.get(group_id)
     if classic is not None and classic.members:
@@ -106,13 +103,14 @@ def _has_nothing_withheld(state: GroupShard, group_id: str, now_ms: int) -> bool
 
 
 def _is_classic_settled(state: GroupShard, group: ClassicGroup, now_ms: int) -> bool:
-    """A cooperative member that had it when it joined gives it up when it has heard of its assignment, and joins again to say
-    so; it is not waited for longer than that takes."""
+    """A cooperative member that had it when it joined gives it up when it has heard of its assignment, and joins again to say so. If that
+    takes longer than a session, since this node has the group, it was thrown out meanwhile or has nothing to give up."""
     if group.state is not GroupState.STABLE or group.unsynced:
         return False
     if state.gates.withheld(group.group_id, group.given()):
         return False
-    is_fresh = now_ms - group.since_ms < _SETTLED_MS
+    session_ms = max(member.session_timeout_ms for member in group.members.values())
+    is_fresh = now_ms - max(group.since_ms, state.resumed_ms) < session_ms
     return not (is_fresh and state.gates.withheld(group.group_id, group.owned_before()))
 
 
@@ -120,6 +118,6 @@ def _is_consumer_settled(state: GroupShard, group_id: str, group: ConsumerGroup)
     held = [
         place
         for member in group.describe().members
-        for place in (*unpack(member.assigned), *unpack(member.revoking))
+        for place in (*unpack(member.assigned), *unpack(member.revoking), *unpack(member.target))
     ]
     return not state.gates.withheld(group_id, held)

@@ -23,7 +23,7 @@ from goqueue.sim.kafka.members import ClassicMember, ConsumerMember, Member
 from goqueue.sim.kafka.workers import Consuming, Worker
 
 TOPIC = "keyed"
-_COUNT_MIN, _COUNT_MAX = 2, 8
+_COUNT_MIN, _COUNT_MAX = 2, 12
 _LOOK_S = 0.5
 _BYTES_MAX = 10_000_000
 _PATH = f"/admin/topics/{TOPIC}/partitions"
@@ -119,8 +119,10 @@ class Keyed:
         try:
             found = await self._rest.order("GET", f"/topics/{TOPIC}")
             now = int(found["partitions"])
-            wanted = self._rng.choice((2 * now, 2 * now, now // 2))
-            if _COUNT_MIN <= wanted <= _COUNT_MAX:
+            factor = self._rng.choice((2, 3))
+            wanted = self._rng.choice((factor * now, now // factor))
+            is_allowed = wanted > now or wanted * factor == now
+            if is_allowed and _COUNT_MIN <= wanted <= _COUNT_MAX:
                 body: dict[str, object] = {"count": wanted}
                 if wanted < now:
                     body["discard_read"] = self._rng.random() < 0.7 and self._may_discard

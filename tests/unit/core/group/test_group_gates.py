@@ -170,14 +170,19 @@ def test_group_behind_the_last_growth_reads_what_stays_first() -> None:
     assert reader.blocked(now) == []
 
 
-@given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 30)), max_size=40), st.integers(0, 3))
+@given(
+    st.lists(st.tuples(st.integers(0, 11), st.integers(0, 30)), max_size=40),
+    st.sampled_from([(2, 4, 12, 2), (2, 6, 3), (3, 6, 2), (3, 12, 4), (4, 12, 6), (1, 6, 12, 4)]),
+    st.integers(0, 3),
+)
 def test_group_that_reads_what_it_is_given_comes_to_the_end(
-    steps: list[tuple[int, int]], change_count: int
+    steps: list[tuple[int, int]], counts: tuple[int, ...], change_count: int
 ) -> None:
-    """Whatever it has read before, and however the topic has changed: there is always something to go on with."""
+    """Whatever it has read before, and however the topic has changed: there is always something to go on with, and what comes back to
+    another partition than it has left is no circle."""
     ends = [10] * 12
-    now = scaling.begin(2)
-    for count in (4, 12, 2)[:change_count]:
+    now = scaling.begin(counts[0])
+    for count in counts[1:][:change_count]:
         if count > now.key_count:
             now = grown(now, count, *ends[: now.key_count])
         else:
@@ -271,3 +276,23 @@ def test_owned_partitions_are_read_from_subscriptions_that_have_them() -> None:
     assert owned_partitions(struct.pack(">h", 3) + head + owned + b"more") == [("t", 5), ("t", 6)]
     assert owned_partitions(struct.pack(">h", 0) + head) == []
     assert owned_partitions(b"") == []
+
+
+def test_offsets_that_were_set_for_every_partition_do_not_open_a_gate() -> None:
+    now = grown(scaling.begin(1), 2, 10)
+    assert Reader(p0=0, p1=0).blocked(now) == [1], "as after a reset to the earliest"
+    assert Reader(p1=0).blocked(now) == [], "it was given it without ever committing in the old one"
+
+
+def test_what_stays_is_given_again_only_when_something_is_left_there() -> None:
+    """What a coordinator has noted is gone with it. The group may be past the gate, and would read what has come since the holds were
+    released before it has read what goes."""
+    now = scaling.release(shrunk(grown(scaling.begin(1), 2, 10), 1, 50, 7))
+    reader, gate = Reader(p0=4), Gate(1, 0, 10)
+    assert reader.blocked(now) == [0, 1]
+    reader.notes.note_left("g", "t", gate)
+    assert reader.blocked(now) == [1]
+    reader.notes.forget_group("g")
+    assert reader.blocked(now) == [0, 1]
+    reader.notes.note_read_out("t", gate, 4)
+    assert reader.blocked(now) == [0]
