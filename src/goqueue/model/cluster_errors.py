@@ -135,10 +135,6 @@ class VotersRefused(GoQueueError):
     code = Code.VOTERS_REFUSED
 
 
-class VotersSilent(VotersRefused):
-    """Because too few have answered, as far as the controller knows now."""
-
-
 class LevelTooLow(GoQueueError):
     """A node of an older version would not understand it."""
 

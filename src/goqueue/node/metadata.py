@@ -24,7 +24,6 @@ from goqueue.model.cluster_errors import (
     NotController,
     PeerUnreachable,
     VotersRefused,
-    VotersSilent,
 )
 from goqueue.model.errors import InvariantViolation, TimedOut
 from goqueue.model.limits import Limits
@@ -135,8 +134,9 @@ class Metadata:
         while True:
             try:
                 return await self._decide(command, asked_ms)
-            except VotersSilent:  # they may answer the next heartbeat
-                if monotonic_ms() - asked_ms > self.quorum.silent_ms_max:
+            except VotersRefused as error:
+                is_over = monotonic_ms() - asked_ms > self.quorum.silent_ms_max
+                if is_over or not error.details.get("dead"):  # who seems to be may answer the next heartbeat
                     raise
                 await asyncio.sleep(_PAUSE_S)
 

@@ -6,7 +6,7 @@ import pytest
 
 from goqueue.core.cluster.voter_rules import Electorate, check_all_joined, with_added, with_removed
 from goqueue.core.raft.states import Standing
-from goqueue.model.cluster_errors import NodeNotFound, VotersRefused, VotersSilent
+from goqueue.model.cluster_errors import NodeNotFound, VotersRefused
 from goqueue.model.errors import NotEnoughReplicas
 
 WELL = Standing(silent_ms=5, lacking_count=1, is_recovering=False)
@@ -75,7 +75,7 @@ def test_change_after_which_no_majority_would_be_alive_is_refused() -> None:
 
 
 def test_new_controller_counts_nobody_before_it_has_heard_of_them() -> None:
-    with pytest.raises(VotersSilent, match="only 1 would be alive"):
+    with pytest.raises(VotersRefused, match="only 1 would be alive"):
         with_removed(electorate("n1", "n2", "n3", n3=UNHEARD), "n2", NODES)
 
 

@@ -12,7 +12,7 @@ from goqueue.core.cluster.placement import REPLICATION_FACTOR_DEFAULT
 from goqueue.core.raft.messages import VOTER_COUNT_MAX
 from goqueue.core.raft.states import Standing
 from goqueue.core.raft.voters import quorum
-from goqueue.model.cluster_errors import NodeNotFound, VotersRefused, VotersSilent
+from goqueue.model.cluster_errors import NodeNotFound, VotersRefused
 from goqueue.model.errors import NotEnoughReplicas
 
 LACKING_COUNT_MAX: Final = 1_000  # entries of one message: who lacks more would hold decisions up
@@ -56,8 +56,10 @@ def with_added(electorate: Electorate, name: str, nodes: Collection[str]) -> tup
             node=name,
         )
     if not electorate.is_alive(name):
-        raise VotersSilent(
-            f"node {name!r} is not heard of; start it, and make it a voter when it is ready", node=name
+        raise VotersRefused(
+            f"node {name!r} is not heard of; start it, and make it a voter when it is ready",
+            node=name,
+            dead=[name],
         )
     lacking_count = electorate.standings[name].lacking_count
     if lacking_count > LACKING_COUNT_MAX:
@@ -102,7 +104,7 @@ def _check_majority(electorate: Electorate, after: tuple[str, ...]) -> None:
     dead = [name for name in after if not electorate.is_alive(name)]
     alive_count = len(after) - len(dead)
     if alive_count < quorum(after):
-        raise VotersSilent(
+        raise VotersRefused(
             f"of the voters {', '.join(after)} only {alive_count} would be alive, and {quorum(after)} are needed to decide "
             f"anything; bring {', '.join(dead)} back first, or put another voter in its place",
             voters=list(after),

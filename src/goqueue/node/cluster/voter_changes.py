@@ -20,8 +20,8 @@ from goqueue.node.monotonic import monotonic_ms
 
 
 async def change_voters(quorum: Quorum, catalog: Catalog, command: VoterCommand, asked_ms: int) -> int:
-    """The index of the change, once it is committed. NotController: another has to do it now. VotersSilent: too few have answered since
-    `asked_ms`."""
+    """The index of the change, once it is committed. NotController: another has to do it now. VotersRefused with `dead`: too few
+    have answered since `asked_ms`."""
     catalog.require_level(VOTERS_LEVEL, "a change of the voters")
     raft = quorum.raft
     now_ms = monotonic_ms()
