@@ -121,18 +121,19 @@ class Keyed:
             now = int(found["partitions"])
             factor = self._rng.choice((2, 3))
             wanted = self._rng.choice((factor * now, now // factor))
-            is_allowed = wanted > now or wanted * factor == now
+            is_allowed = wanted > now or (wanted * factor == now and self._may_shrink)
             if is_allowed and _COUNT_MIN <= wanted <= _COUNT_MAX:
                 body: dict[str, object] = {"count": wanted}
                 if wanted < now:
-                    body["discard_read"] = self._rng.random() < 0.7 and self._may_discard
+                    body["discard_read"] = self._rng.random() < 0.7
                 await self._rest.order("POST", _PATH, body)
         except (NoAnswer, GoQueueError):  # it cannot be done just now, or nobody knows
             await self._rest.pause()
 
     @property
-    def _may_discard(self) -> bool:
-        """Every group has committed where nothing ever goes, so the broker waits for it whether it has members or not."""
+    def _may_shrink(self) -> bool:
+        """Every group has committed where nothing ever goes, so the broker waits for it whether it has members or not. One that is new
+        when a topic shrinks that has grown is promised no order (docs/cluster.md), and what is read may go without it."""
         commits = self._stage.history.commits.values()
         known = {
             one.group
@@ -146,7 +147,7 @@ class Keyed:
         try:
             keyed = (await self._rest.order("GET", f"{_PATH}/scaling-status"))["keyed"]
             self._waits_for = f"keyed until it is steady: {keyed}"
-            if keyed["stage"] == "draining" and not keyed["discard_read"] and self._may_discard:
+            if keyed["stage"] == "draining" and not keyed["discard_read"]:
                 await self._rest.order("POST", _PATH, {"count": keyed["key_count"], "discard_read": True})
             if keyed["stage"] == "steady":
                 self._waits_for = ""
