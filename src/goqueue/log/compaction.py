@@ -58,6 +58,9 @@ class CompactionPlan:
     delete_retention_ms: int
     segment_bytes: int
     stop_log: Callable[[str], None]
+    may_forget: (
+        bool  # tombstones and bare markers go when it is time: nobody needs them who has what they are about
+    )
     key_count_max: int = (
         KEY_COUNT_MAX  # in memory at once; with more, a pass stops behind the segment that has them
     )
@@ -95,7 +98,9 @@ def dirty_ratio(log: PartitionLog, *, stable_end: int) -> float:
     return dirty / total if total else 0.0
 
 
-def plan_compaction(log: PartitionLog, now_ms: int, *, stable_end: int) -> CompactionPlan | None:
+def plan_compaction(
+    log: PartitionLog, now_ms: int, *, stable_end: int, may_forget: bool = True
+) -> CompactionPlan | None:
     """None if there is nothing to do. Records younger than the compaction lag are left alone, and so is everything
     from the last stable offset on."""
     lag_ms = log.settings.min_compaction_lag_ms
@@ -117,6 +122,7 @@ def plan_compaction(log: PartitionLog, now_ms: int, *, stable_end: int) -> Compa
         log.settings.delete_retention_ms,
         log.settings.segment_bytes,
         log.fail,
+        may_forget,
     )
 
 
@@ -309,7 +315,7 @@ class _Rewrite:
             yield from self._flush_gap()
             rows = decode_rows(found.data, header)
             yield rebuild_batch(header, rows, delete_horizon_ms=self._horizon_ms())
-        elif header.base_timestamp <= self._plan.now_ms and header.base_offset not in self._result.forgotten:
+        elif self._is_due(header) and header.base_offset not in self._result.forgotten:
             yield from self._drop(header)
         else:
             yield from self._flush_gap()
@@ -326,7 +332,6 @@ class _Rewrite:
         header = found.header
         if self._survey.aborted.cover(header):
             return 0, False, b"" if header.record_count else None
-        is_due = header.attributes & ATTRIBUTE_DELETE_HORIZON and header.base_timestamp <= self._plan.now_ms
         payload, start = open_payload(found.data, header)
         try:
             return self._survey.last_offsets.pick(
@@ -335,12 +340,17 @@ class _Rewrite:
                 header.record_count,
                 header.last_offset_delta,
                 header.base_offset,
-                bool(is_due),
+                self._is_due(header),
                 header.base_timestamp,
                 self._new_horizon_ms(header),
             )
         except ValueError as error:
             raise InvalidBatch(f"the batch at offset {header.base_offset} is malformed: {error}") from None
+
+    def _is_due(self, header: BatchHeader) -> bool:
+        """Whether the moment is over until which what is deleted is remembered."""
+        has_moment = bool(header.attributes & ATTRIBUTE_DELETE_HORIZON)
+        return self._plan.may_forget and has_moment and header.base_timestamp <= self._plan.now_ms
 
     def _new_horizon_ms(self, header: BatchHeader) -> int | None:
         """From when on the tombstones of this batch may go; None if it has its moment already."""

@@ -12,6 +12,7 @@ from crc32c import crc32c
 from msgspec import Struct
 
 from goqueue.log.control import encode_gap
+from goqueue.model.cluster_errors import NotLeader
 from goqueue.model.errors import (
     FencedLeaderEpoch,
     GoQueueError,
@@ -110,7 +111,7 @@ class Fetcher:
         if want.leader_epoch != NO_EPOCH:
             check_leader_epoch(partition, want.leader_epoch)
         partition.check_leads()
-        log = partition.log
+        log, leadership = partition.log, partition.leadership
         one = _facts(partition)
         # Beyond the high watermark there may be what a leader before this one has called committed: it will be so here.
         if not log.log_start <= want.offset <= log.end:
@@ -121,6 +122,10 @@ class Fetcher:
         if want.offset >= end or (room <= 0 and not must_progress):
             return one
         chunks, next_offset = await _readable(partition, want.offset, end, max(room, 1))
+        if (
+            partition.leadership is not leadership
+        ):  # which transactions were aborted may be forgotten with what was cut
+            raise NotLeader(partition.topic, partition.index, partition.leader)
         for chunk in chunks:
             size = len(chunk)
             if one.size_bytes + size > room and (one.chunks or not must_progress):

@@ -13,9 +13,11 @@ from goqueue.model.errors import GoQueueError
 from goqueue.node.clock import Clock
 from goqueue.node.config import NodeConfig
 from goqueue.node.disk_watch import DiskWatch
+from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
 from goqueue.node.partition import Partition
 from goqueue.node.threads import Threads
+from goqueue.node.topic_folders import owner_of
 from goqueue.node.topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ class Housekeeping:
         disk: Disk,
         clock: Clock,
         topics: TopicTable,
+        metadata: Metadata,
         disk_watch: DiskWatch,
         metrics: Metrics,
         threads: Threads,
@@ -37,6 +40,7 @@ class Housekeeping:
         self._disk = disk
         self._clock = clock
         self._topics = topics
+        self._metadata = metadata
         self._disk_watch = disk_watch
         self._metrics = metrics
         self._threads = threads
@@ -125,7 +129,10 @@ class Housekeeping:
         if dirty_ratio(log, stable_end=stable_end) <= log.settings.min_cleanable_dirty_ratio:
             return
         now_ms = self._clock.now_ms()
-        plan = await self._threads.run(lambda: plan_compaction(log, now_ms, stable_end=stable_end))
+        may_forget = self._is_everywhere(partition)
+        plan = await self._threads.run(
+            lambda: plan_compaction(log, now_ms, stable_end=stable_end, may_forget=may_forget)
+        )
         if plan is None or partition.is_deleted:
             return
         await partition.commit.checkpoint()  # what is rewritten is durable and indexed before
@@ -135,6 +142,14 @@ class Housekeeping:
                 await self._compact(partition, plan)
         if not partition.is_deleted:
             await partition.commit.checkpoint()
+
+    def _is_everywhere(self, partition: Partition) -> bool:
+        """Whether all replicas have what is committed. One that has not would never hear of what is deleted if the others forgot it, and
+        bring it back when it leads."""
+        if partition.is_solo:
+            return True
+        state = self._metadata.catalog.partitions.find(owner_of(partition.topic), partition.index)
+        return state is not None and set(state.in_sync) == set(state.replicas)
 
     async def _compact(self, partition: Partition, plan: CompactionPlan) -> None:
         log = partition.log

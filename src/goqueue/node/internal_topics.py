@@ -18,7 +18,7 @@ _OVERRIDES = {
     "cleanup.policy": "compact",
     "segment.bytes": str(4 * 1024 * 1024),  # small, so that most of a log can be compacted
     "max.message.bytes": str(16 * 1024 * 1024),
-    "delete.retention.ms": "60000",  # only a start reads tombstones, and it reads everything
+    "delete.retention.ms": "60000",  # only a start reads tombstones, and it reads everything; so does a replica that is back
 }
 
 

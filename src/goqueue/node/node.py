@@ -111,7 +111,7 @@ class Node:
             config.limits, config.topic_defaults, clock, config.cluster.command_timeout_ms
         )
         self._housekeeping = Housekeeping(
-            config, disk, clock, self._table, self._disk_watch, self.metrics, self._threads
+            config, disk, clock, self._table, self._metadata, self._disk_watch, self.metrics, self._threads
         )
         self._disk = disk
         self._opener = PartitionOpener(

@@ -10,6 +10,7 @@ import asyncio
 from goqueue.log.aborted import AbortedSpans
 from goqueue.log.batch import decode_batch
 from goqueue.log.partition_log import Slice
+from goqueue.model.cluster_errors import NotLeader
 from goqueue.model.errors import DataCorrupt, InvalidRequest, OffsetOutOfRange
 from goqueue.model.record import StoredRecord
 from goqueue.node.guard import Guard, NodeState
@@ -87,7 +88,7 @@ class Reader:
         records: list[StoredRecord] = []
         bytes_left = self._guard.limits.read_bytes_max
         while len(records) < limit and bytes_left > 0:
-            bound = min(end, _readable_end(source, committed))
+            bound, leadership = min(end, _readable_end(source, committed)), source.leadership
             if offset >= bound:
                 break
             try:
@@ -96,6 +97,10 @@ class Reader:
                 if records:
                     break
                 raise
+            if (
+                source.leadership is not leadership
+            ):  # which transactions were aborted may be forgotten with what was cut
+                raise NotLeader(source.topic, source.index, source.leader)
             size = sum(len(batch.data) for batch in part.batches)
             bytes_left -= size
             self._metrics.read_bytes.inc(size)

@@ -17,7 +17,7 @@ from tests.support.logs import (
 )
 
 from goqueue.log.batch import ATTRIBUTE_DELETE_HORIZON, decode_batch
-from goqueue.log.compaction import compact, dirty_ratio
+from goqueue.log.compaction import compact, dirty_ratio, plan_compaction
 from goqueue.log.compression import Codec
 from goqueue.log.recovery import open_log
 from goqueue.log.scan import Found
@@ -41,6 +41,15 @@ def put(disk: LogOnDisk, key: bytes | None, value: bytes | None) -> int:
 
 def by_offset(disk: LogOnDisk) -> dict[int, tuple[bytes | None, bytes | None]]:
     return {record.offset: (record.key, record.value) for record in disk.records()}
+
+
+def markers(disk: LogOnDisk) -> list[int]:
+    return [
+        found.header.base_offset
+        for segment in disk.log.segments
+        for found in segment.scan(0, segment.base_offset, check_crc=True)
+        if isinstance(found, Found) and found.header.is_control
+    ]
 
 
 def test_only_the_last_record_of_a_key_stays_and_it_keeps_its_offset() -> None:
@@ -103,6 +112,43 @@ def test_a_tombstone_stays_for_its_time_and_then_goes() -> None:
     disk.compact(2_500)
     assert by_offset(disk) == {3: (b"other", b"2")}
     assert disk.problems() == []
+
+
+def compact_again(disk: LogOnDisk, now_ms: int, *, may_forget: bool) -> None:
+    """As housekeeping does it, which knows whether all replicas have what is committed."""
+    put(disk, b"other", b"at %d" % now_ms)
+    disk.log.roll(1_000)
+    plan = plan_compaction(disk.log, now_ms, stable_end=disk.last_stable_offset, may_forget=may_forget)
+    assert plan is not None
+    disk.checkpoint()
+    disk.take(compact(disk.mount, FOLDER, plan))
+    assert disk.problems() == []
+
+
+def test_a_tombstone_stays_beyond_its_time_while_a_replica_may_not_have_it() -> None:
+    """One that was away would never hear of it, and bring the value back when it leads."""
+    disk = keyed_log(delete_retention_ms=500)
+    put(disk, b"k", b"value")
+    put(disk, b"k", None)
+    for now_ms in (2_000, 2_500, 99_000):
+        compact_again(disk, now_ms, may_forget=False)
+        assert [record.value for record in disk.records() if record.key == b"k"] == [None]
+    compact_again(disk, 99_001, may_forget=True)
+    assert [record for record in disk.records() if record.key == b"k"] == []
+
+
+def test_a_marker_without_a_transaction_stays_beyond_its_time_while_a_replica_may_not_have_it() -> None:
+    """One that was away may have the records, and would hold up its readers for ever."""
+    disk = keyed_log(delete_retention_ms=500)
+    for sequence in range(2):
+        record: Timed = (1_000, b"k", b"%d" % sequence, ())
+        disk.append(timed_batch([record], producer=Producer(1, 0, sequence), is_transactional=True))
+        disk.append_marker(1, 0, is_commit=True)
+    for now_ms in (2_000, 3_000, 3_500, 99_000):
+        compact_again(disk, now_ms, may_forget=False)
+        assert markers(disk) == [1, 3]
+    compact_again(disk, 99_001, may_forget=True)
+    assert markers(disk) == [3], "the last one keeps the epoch"
 
 
 def test_the_time_of_a_tombstone_counts_from_the_pass_that_first_met_it_also_after_a_restart() -> None:

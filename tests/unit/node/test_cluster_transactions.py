@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from tests.support.nodes import create, in_one_life
 
 from goqueue.core.catalog import Command, Event, ProducerIdsReserved, ReserveProducerIds
+from goqueue.core.group.commands import CommitInTransaction, FetchOffsets, NewOffset
 from goqueue.core.txn.events import ProducerEpoch, TopicPartition
 from goqueue.core.txn.outcome import MarkerWork
 from goqueue.model.cluster_errors import CoordinatorFenced, NotCoordinator, NotLeader, PeerUnreachable
@@ -244,6 +245,30 @@ def test_a_group_elsewhere_is_told_by_its_partition() -> None:
         await markers_of(node, PlayedPlaces("node-2"), remote).write(work, 5)
         part = TopicPartition(OFFSETS_TOPIC, coordinator_partition("workers", 50))
         assert remote.asked == [("node-2", MARKER, part)]
+
+    in_a_cluster(test)
+
+
+def test_a_late_copy_of_a_marker_does_not_end_what_a_group_has_pending_of_the_next_transaction() -> None:
+    """A coordinator that did not get the first answer sends it again."""
+
+    async def test(node: Node) -> None:
+        markers = markers_of(node, PlayedPlaces(None), PlayedRemote())
+        part = TopicPartition(OFFSETS_TOPIC, coordinator_partition("workers", 50))
+
+        async def committed_after(offset: int, epoch: int, marker: Marker) -> int:
+            new = (NewOffset("orders", 0, offset),)
+            await node.groups.commit_in_transaction(
+                CommitInTransaction("workers", PRODUCER.producer_id, epoch, new)
+            )
+            await markers.accept(marker, part)
+            found = await node.groups.fetch(FetchOffsets("workers", (("orders", (0,)),)))
+            return found.offsets[0].offset
+
+        assert await committed_after(10, PRODUCER.epoch - 1, MARKER) == 10
+        assert await committed_after(20, PRODUCER.epoch, MARKER) == 10
+        after = Marker(ProducerEpoch(PRODUCER.producer_id, PRODUCER.epoch + 1), True, True, 5)
+        assert await committed_after(30, PRODUCER.epoch, after) == 30
 
     in_a_cluster(test)
 

@@ -9,7 +9,9 @@ from typing import TypeVar, cast
 import pytest
 from tests.support.nodes import End, World, create, publish, simulate
 
+from goqueue.log.batch import build_batch
 from goqueue.model.errors import InvariantViolation, OffsetOutOfRange
+from goqueue.model.record import NewRecord
 from goqueue.node.cluster.ports import PeerLinks, ReplicaFound, ReplicaRound
 from goqueue.node.node import Node
 from goqueue.node.partition import Partition
@@ -63,6 +65,29 @@ class ReturningLeader(ShorterLeader):
         self.asked.set()
         await self.may_answer.wait()
         return await super().fetch(target, round, wait_ms=wait_ms, bytes_max=bytes_max)
+
+
+class OtherLeader(ShorterLeader):
+    """Has one record more, which was written in an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    async def fetch(
+        self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int
+    ) -> Sequence[ReplicaFound]:
+        for want in round.wants:
+            if want.offset == 2:
+                batch = bytearray(build_batch([NewRecord(None, b"more")], 0))
+                batch[0:8] = want.offset.to_bytes(8, "big")
+                batch[12:16] = self._epoch.to_bytes(4, "big")
+                return [
+                    ReplicaFound(
+                        want.topic, want.partition, log_start=0, high_watermark=2, records=bytes(batch)
+                    )
+                ]
+        await asyncio.sleep(wait_ms / 1_000)
+        return []
 
 
 class EventfulThreads(Threads):
@@ -162,6 +187,25 @@ def test_what_a_leader_said_in_an_earlier_tenure_does_not_count() -> None:
             await asyncio.sleep(5.0)
             running.cancel()
             assert partition.log.end == 2
+
+        await world.live(life)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(("epoch", "end"), [(4, 3), (5, 3), (6, 2)])
+def test_what_was_written_in_a_later_epoch_than_the_one_that_is_followed_is_not_taken(
+    epoch: int, end: int
+) -> None:
+    """Who sent it has got it from the next leader by then, and does not lead any more."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            partition = await replica(node)
+            partition.is_solo = False
+            partition.follow(2, 5)
+            assert await follow(world, partition, -1, OtherLeader(epoch)) == end
+            assert partition.log.epochs.current == (epoch if end == 3 else 0)
 
         await world.live(life)
 

@@ -182,3 +182,18 @@ def test_whoever_is_let_in_is_waited_for_before_the_node_has_come_to_it() -> Non
         assert write_more(leadership) == 10
 
     run(scenario, seed=1)
+
+
+def test_proposal_that_nobody_answered_is_made_again_soon() -> None:
+    """Clients wait where too few are in sync, and there is another controller long before somebody would count as lagging."""
+
+    async def scenario(loop: SimLoop) -> None:
+        leader = Leader(loop)
+        await leader.lead()
+        leader.loses_answer = True
+        await leader.until_asked(1)
+        asked_s = loop.time()
+        await leader.until_asked(2)
+        assert loop.time() - asked_s < LAG_MS / 1_000
+
+    run(scenario, seed=1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.delays import later
+from tests.support.leaderships import led
 from tests.support.nodes import (
     BRISK,
     CONFIG,
@@ -13,6 +15,7 @@ from tests.support.nodes import (
     World,
     counted,
     create,
+    in_one_life,
     nothing,
     offsets,
     publish,
@@ -21,8 +24,10 @@ from tests.support.nodes import (
     simulate,
 )
 
+from goqueue.core.cluster.partitions import PartitionState
 from goqueue.model.acks import Acks
 from goqueue.model.errors import OffsetOutOfRange
+from goqueue.node.companions import Companion
 from goqueue.node.config import LogConfig, NodeConfig
 from goqueue.node.node import Node
 from goqueue.node.requests import ReadQuery
@@ -157,6 +162,59 @@ def test_a_compacted_topic_is_compacted_by_itself_while_it_is_written_and_read(s
         await world.live(after)
 
     simulate(main, seed=seed)
+
+
+def note_in_sync(node: Node, *in_sync: int) -> None:
+    """As the controller says, of the replicas 1 and 2."""
+    state = PartitionState(replicas=(1, 2), in_sync=in_sync, leader=1, leader_epoch=1, epoch=1)
+    node._metadata.catalog.partitions.put("orders", 0, state)
+
+
+def test_a_tombstone_stays_for_as_long_as_a_replica_is_not_in_sync() -> None:
+    """It would never hear of what was deleted while it was away, and bring it back when it leads."""
+
+    async def life(node: Node) -> None:
+        await create(
+            node,
+            cleanup_policy="compact",
+            segment_bytes="1024",
+            min_cleanable_dirty_ratio="0",
+            delete_retention_ms="0",
+        )
+        await led(node, 1)
+        note_in_sync(node, 1)
+        await publish(node, b"value", key=b"gone")
+        await publish(node, None, key=b"gone")
+
+        async def after_passes() -> list[bytes | None]:
+            for at in range(5):
+                await publish(node, b"%d" % at * 1_000, key=b"other")
+                await asyncio.sleep(CLEANUP_S)
+            return [record.value for record in await read_all(node) if record.key == b"gone"]
+
+        assert await after_passes() == [None]
+        note_in_sync(node, 1, 2)
+        assert await after_passes() == []
+
+    in_one_life(life)
+
+
+def test_what_is_beside_a_topic_is_everywhere_where_the_topic_is() -> None:
+    """The catalogue knows nothing of the logs beside a topic; they have the replicas of its partitions."""
+
+    async def life(node: Node) -> None:
+        await create(node)
+        await later(node, b"some day", 3_600)
+        for name in ("orders", Companion.SCHEDULE.of("orders")):
+            partition = node._table.any_partition(name, 0)
+            note_in_sync(node, 1)
+            assert node._housekeeping._is_everywhere(partition), "where a node is alone nobody is away"
+            partition.is_solo = False
+            assert not node._housekeeping._is_everywhere(partition)
+            note_in_sync(node, 2, 1)
+            assert node._housekeeping._is_everywhere(partition)
+
+    in_one_life(life)
 
 
 @pytest.mark.parametrize("steps", range(45, 125, 5))

@@ -163,6 +163,9 @@ class CompleteTransaction(Struct, frozen=True):
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int = 0
+    is_epoch_bumped: bool = (
+        False  # it is above that of what it ends: what has the same is of the next transaction
+    )
 
 
 class PartitionResult(Struct, frozen=True):

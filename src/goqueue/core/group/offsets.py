@@ -181,7 +181,8 @@ class Offsets:
                 current_epoch=completed.coordinator_epoch,
             )
         for pended in self._pending.get(command.producer_id, {}).values():
-            if pended.producer_epoch > command.producer_epoch:
+            is_next = command.is_epoch_bumped and pended.producer_epoch == command.producer_epoch
+            if is_next or pended.producer_epoch > command.producer_epoch:
                 continue
             before = self._committed.get(pended.group_id, {}).get((pended.topic, pended.partition))
             if command.is_commit and (before is None or before.rank < pended.rank):

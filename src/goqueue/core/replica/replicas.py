@@ -180,6 +180,10 @@ class Replicas:
         """The controller does not want it so: nobody has to be waited for who is not in the set. Asked again after a while."""
         self._pending = None
 
+    def unanswered(self) -> None:
+        """Nobody knows what became of it, so whoever was to join is still waited for. It may be asked for again at once."""
+        self._asked_ms = None
+
     def may_join(self, follower: int) -> bool:
         """It is not in sync and has caught up: worth a proposal now."""
         return (

@@ -324,6 +324,11 @@ class Follower:
                 continue
             if header.base_offset < log.end:  # the leader has compacted, or begins in the middle of a batch
                 await self._shorten(partition, header.base_offset, forced=True)
+            if header.leader_epoch > partition.leader_epoch:
+                raise StorageError(
+                    f"the leader of {partition.topic}-{partition.index} in epoch {partition.leader_epoch} sent what was written in epoch "
+                    f"{header.leader_epoch}"
+                )
             if not crc_matches(batch, 0, header) or header.base_offset != log.end:
                 raise StorageError(
                     f"the leader of {partition.topic}-{partition.index} sent a batch at offset {header.base_offset} that is "

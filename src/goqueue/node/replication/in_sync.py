@@ -15,6 +15,7 @@ from goqueue.node.replication.leadership import Leadership
 
 logger = logging.getLogger(__name__)
 _GATHER_S: Final = 0.02  # so that many who catch up at once are one proposal
+_AGAIN_S: Final = 0.5  # after a proposal that nobody answered
 _PROPOSAL_COUNT_MAX: Final = 5_000
 
 Place = tuple[str, int]
@@ -55,10 +56,19 @@ class InSyncKeeper:
             if proposals:
                 try:
                     refused = await self._propose(proposals)
-                except GoQueueError as error:
+                except GoQueueError as error:  # there is another controller soon, and clients wait
                     logger.info("in-sync sets stay as they are for now error=%r", error.sentence)
+                    self._note_silence(proposals)
+                    await asyncio.sleep(_AGAIN_S)
+                    self._woken.set()
                 else:
                     self._note_refusals(proposals, refused)
+
+    def _note_silence(self, proposals: list[InSyncProposal]) -> None:
+        for proposal in proposals:
+            leadership = self._leaderships.get((proposal.topic, proposal.partition))
+            if leadership is not None and leadership.replicas.state.epoch == proposal.epoch:
+                leadership.replicas.unanswered()
 
     def _note_refusals(self, proposals: list[InSyncProposal], refused: Collection[Place]) -> None:
         for proposal in proposals:

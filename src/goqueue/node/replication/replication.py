@@ -31,6 +31,7 @@ LeadershipWatcher = Callable[[str, int, bool], None]  # topic, partition, whethe
 # Another controller is there after twice `dead_ms` at most, and lets those go on who wait. Who is told before that it is not known
 # what becomes of its messages sends them again, and if it has no producer id they are stored twice.
 _SILENT_FACTOR: Final = 3
+_AGAIN_S: Final = 1.0  # before a log is tried to be led again
 
 
 class Replication:
@@ -168,13 +169,27 @@ class Replication:
     async def _take_over(self, partition: Partition, leadership: Leadership) -> None:
         await self._leave(partition)
         partition.take_over(leadership)
+        if not await self._has_begun(partition):
+            self._spawn(self._begin_later(partition, leadership))
+
+    async def _has_begun(self, partition: Partition) -> bool:
         try:
             await partition.lead()
-        except GoQueueError as error:  # the disk: whoever writes next tries again
+        except GoQueueError as error:
             logger.error(
                 "a partition cannot be led topic=%s partition=%d error=%r",
                 *(partition.topic, partition.index, error.sentence),
             )
+            return False
+        return True
+
+    async def _begin_later(self, partition: Partition, leadership: Leadership) -> None:
+        """The disk was slow or refused it. Whoever writes next tries again, too, but to a companion nobody may; and before all logs of
+        a partition have begun, nobody can become in sync."""
+        while True:
+            await asyncio.sleep(_AGAIN_S)
+            if partition.leadership is not leadership or partition.is_led or await self._has_begun(partition):
+                return
 
     async def _leave(self, partition: Partition) -> None:
         follower = self._followers.get(partition.leader) if partition.leader is not None else None

@@ -234,7 +234,7 @@ class ReplicaServer:
 
     async def _fill(self, found: ReplicaFound, session: _Session, want: ReplicaWant, left: int) -> None:
         partition = self._table.any_partition(want.topic, want.partition)
-        self._leadership(partition, session.follower)
+        leadership = self._leadership(partition, session.follower)
         check_leader_epoch(partition, want.leader_epoch)
         if not partition.is_led:
             await partition.lead()
@@ -251,6 +251,10 @@ class ReplicaServer:
             part = await partition.read(
                 want.offset, end=log.end, bytes_max=min(want.bytes_max, left), is_own=True
             )
+            if (
+                partition.leadership is not leadership
+            ):  # it may have been cut, and have got what another leader has written
+                raise NotLeader(partition.topic, partition.index, partition.leader)
             found.records = b"".join([batch.data for batch in part.batches])
 
     def _leadership(self, partition: Partition, follower: int) -> Leadership:

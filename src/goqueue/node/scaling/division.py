@@ -86,6 +86,8 @@ class Division:
                     self._check_quiet(partition, scaling, opened)
                     return Kept(self._take(partition, opened, append))
             _check_id(header)
+            if header.is_transactional and not self._turns.is_free(partition, header.producer_id):
+                raise _in_the_way(partition)
             async with self._turns.of(partition, header.producer_id):
                 return await self._divide(partition, opened, append)
         except GoQueueError as error:
@@ -129,6 +131,8 @@ class Division:
             reason = f"whether something is under way is not known: {error}"
             raise HomeUndecided(partition.topic, partition.index, reason) from error
         self._quiet.check_silence(partition, header.producer_id, silences)
+        if header.is_transactional:
+            raise _in_the_way(partition)
 
     def silence(self, call: SilenceCall) -> Silence:
         """Of a partition that this node leads."""
@@ -247,3 +251,9 @@ def _raised(one: int | BaseException) -> int:
     if isinstance(one, BaseException):
         raise one
     return one
+
+
+def _in_the_way(partition: Partition) -> HomeUndecided:
+    """That its transaction is open was made sure before something was waited for, and may not be so any more. Nothing is in the way when
+    the batch comes again."""
+    return HomeUndecided(partition.topic, partition.index, "its transaction may have ended meanwhile")

@@ -100,7 +100,9 @@ class Markers:
         id, epoch = marker.producer
         if part.topic == OFFSETS_TOPIC:
             self.pledges.marked(part, id)
-            completed = CompleteTransaction(id, epoch, marker.is_commit, marker.coordinator_epoch)
+            completed = CompleteTransaction(
+                id, epoch, marker.is_commit, marker.coordinator_epoch, marker.is_epoch_bumped
+            )
             await self._groups.complete_in(part.partition, completed)
             return
         partition = self._table.get(part.topic).partition(part.partition)

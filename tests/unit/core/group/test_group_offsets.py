@@ -217,6 +217,23 @@ def test_marker_with_a_bumped_epoch_ends_the_transaction_and_fences_what_comes_l
     assert pend(desk, 12, epoch=5) is None
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_late_copy_of_a_bumped_marker_does_not_end_the_next_transaction(desk: Desk, is_commit: bool) -> None:
+    """That has the epoch of the marker: one above that of the transaction which it ended."""
+    marker = CompleteTransaction(1, 5, is_commit, is_epoch_bumped=True)
+    desk.commit(1)
+    pend(desk, 10, epoch=4)
+    assert desk.call(marker, Done) == Done()
+    first = 10 if is_commit else 1
+    assert desk.committed() == first
+    pend(desk, 20, epoch=5)
+    assert desk.call(marker, Done) == Done()
+    desk.restart()
+    assert desk.committed() == first
+    assert desk.call(CompleteTransaction(1, 6, True, is_epoch_bumped=True), Done) == Done()
+    assert desk.committed() == 20
+
+
 def test_late_marker_of_an_old_epoch_does_not_end_a_newer_transaction(desk: Desk) -> None:
     pend(desk, 10, epoch=5)
     complete(desk, epoch=4)
