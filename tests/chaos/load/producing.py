@@ -13,7 +13,10 @@ _PRODUCERS: Final = 2
 _BURST: Final = 20
 _PAUSE_S: Final = 0.1
 _KEYS: Final = 100
-_FLUSH_S: Final = 75.0
+# A client that gives up a message which may be stored begins anew with all that it has not heard of: then some are there twice, and it
+# is nobody's mistake but that of who made it so impatient.
+_MESSAGE_MS: Final = 180_000
+_FLUSH_S: Final = 195.0
 # What librdkafka refuses before it has sent anything.
 _NEVER_SENT: Final = ("_QUEUE_FULL", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "MSG_SIZE_TOO_LARGE")
 
@@ -99,7 +102,7 @@ class Publisher:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 5,
-                "message.timeout.ms": 60_000,
+                "message.timeout.ms": _MESSAGE_MS,
                 "request.timeout.ms": 5_000,
                 "error_cb": self._noticed,
                 **QUICK,
