@@ -31,6 +31,7 @@ from goqueue.model.errors import (
     InvalidBatch,
     InvalidRequest,
     InvariantViolation,
+    OutOfOrderSequence,
     RequestTooLarge,
 )
 from goqueue.model.record import NewRecord, Producer
@@ -40,8 +41,9 @@ from goqueue.node.clock import Clock
 from goqueue.node.guard import Guard
 from goqueue.node.message_sizes import BATCH_OVERHEAD_BYTES, check_size, chunks_of
 from goqueue.node.metrics import Metrics
+from goqueue.node.missing_batches import MissingBatches
 from goqueue.node.partition import Partition, Stored
-from goqueue.node.refused_batches import RefusedBatches
+from goqueue.node.refused_batches import RefusedBatches, producer_of
 from goqueue.node.requests import NewMessage, Outcome
 from goqueue.node.scaling.division import Division, Kept
 from goqueue.node.scaling.homes import Opened, Payload
@@ -116,6 +118,7 @@ class Publisher:
         # Of partitions to which a batch with delayed records is on its way: what comes after it must not overtake it.
         self._turns: WeakValueDictionary[Partition, asyncio.Lock] = WeakValueDictionary()
         self._refused = RefusedBatches()
+        self._missing = MissingBatches()
 
     async def publish(
         self, topic: str, messages: Sequence[NewMessage], *, acks: Acks, producer: Producer | None = None
@@ -211,6 +214,9 @@ class Publisher:
         partition = target.partition(index)
         try:
             placed = await self._append_opened(partition, target.settings, batch, acks, transaction)
+        except OutOfOrderSequence:
+            self._missing.check(partition, producer_of(batch), self._clock.now_ms())
+            raise
         except GoQueueError as error:
             if error.retriable and not isinstance(error, HomeUndecided):  # `Quiet` keeps the line of those
                 self._refused.note(partition, batch, self._clock.now_ms())

@@ -33,13 +33,13 @@ class RefusedBatches:
 
     def note(self, partition: Partition, batch: bytes, now_ms: int) -> None:
         """It was refused, and its producer will send it again."""
-        producer = _producer_of(batch)
+        producer = producer_of(batch)
         if producer.id != NO_PRODUCER:
             self._by_partition.setdefault(partition, _OfPartition()).note(producer, now_ms)
 
     def check(self, partition: Partition, batch: bytes, now_ms: int) -> None:
         """Raises where one that comes before it was refused and is not back."""
-        known, producer = self._by_partition.get(partition), _producer_of(batch)
+        known, producer = self._by_partition.get(partition), producer_of(batch)
         if known is None:
             return
         newest = partition.newest_sequence(producer.id, producer.epoch)
@@ -54,7 +54,7 @@ class RefusedBatches:
     def taken(self, partition: Partition, batch: bytes) -> None:
         known = self._by_partition.get(partition)
         if known is not None:
-            known.taken(_producer_of(batch))
+            known.taken(producer_of(batch))
             if not known.producers:
                 del self._by_partition[partition]
 
@@ -90,9 +90,9 @@ class _OfPartition:
         refused.sequences = {
             one: at_ms
             for one, at_ms in refused.sequences.items()
-            if now_ms - at_ms <= _FORGET_MS and (newest is None or newest < 0 or _is_after(one, newest))
+            if now_ms - at_ms <= _FORGET_MS and (newest is None or newest < 0 or is_after(one, newest))
         }
-        return any(_is_after(producer.sequence, one) for one in refused.sequences)
+        return any(is_after(producer.sequence, one) for one in refused.sequences)
 
     def taken(self, producer: Producer) -> None:
         refused = self.producers.get(producer.id)
@@ -102,12 +102,12 @@ class _OfPartition:
                 del self.producers[producer.id]
 
 
-def _producer_of(batch: bytes) -> Producer:
+def producer_of(batch: bytes) -> Producer:
     if len(batch) < HEADER_BYTES:
         return Producer(NO_PRODUCER, -1, -1)
     header = read_header(batch)
     return Producer(header.producer_id, header.producer_epoch, header.base_sequence)
 
 
-def _is_after(sequence: int, other: int) -> bool:
+def is_after(sequence: int, other: int) -> bool:
     return 0 < (sequence - other) & (2 * _SEQUENCE_HALF - 1) < _SEQUENCE_HALF
