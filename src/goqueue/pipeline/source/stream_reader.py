@@ -22,6 +22,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from goqueue.client.kafka.codes import ErrorCode
+from goqueue.client.kafka.errors import KafkaError
 from goqueue.pipeline.source.bounds import resolve
 from goqueue.pipeline.source.limits import share_bytes, share_offsets, waiting_count
 from goqueue.pipeline.source.losses import Losses, carry_on, readable
@@ -114,9 +116,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress.close()
 
     def _now(self) -> dict[Place, int]:
-        transport = self._open()
-        places = self._options.subscription.places(transport.topics())
-        return transport.latest(places, committed=self._options.access.committed) if places else {}
+        transport, places_in = self._open(), self._options.subscription.places
+        places = places_in(transport.topics())
+        while places:
+            try:
+                return transport.latest(places, committed=self._options.access.committed)
+            except KafkaError as error:
+                listed, places = places, places_in(transport.topics())
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or places == listed:
+                    raise  # or one has gone since they were listed
+        return {}
 
     def _beginning(self, latest: Mapping[Place, int]) -> Offsets:
         """Looked up once in the life of a query: the end of its first batch carries it into the checkpoint."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from tests.support.topics_in_memory import TopicsInMemory
 
-from goqueue.client.kafka.errors import Unreachable
+from goqueue.client.kafka.codes import ErrorCode
+from goqueue.client.kafka.errors import KafkaError, Unreachable, refused
 from goqueue.pipeline.connection import Connection
 from goqueue.pipeline.errors import DataLoss, OptionError, PipelineError
 from goqueue.pipeline.source.offsets import FROM, Json, positions
@@ -439,3 +440,40 @@ def test_progress_that_cannot_be_published_costs_one_warning_and_no_query(
     assert [record.getMessage() for record in caplog.records] == [
         "the progress of group g is not shown: nobody answers"
     ]
+
+
+class TopicsThatGo(TopicsInMemory):
+    """As over the network: what is not there any more is an error, and has gone since it was listed."""
+
+    goes: str | None = None
+
+    def latest(self, places: Iterable[Place], *, committed: bool) -> dict[Place, int]:
+        if self.goes is not None:
+            topic, self.goes = self.goes, None
+            self.forget(topic)
+            raise refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"asking for the end of {topic}-0")
+        return super().latest(places, committed=committed)
+
+
+@pytest.mark.parametrize("others", [{}, {"b": 1}])
+def test_topic_that_goes_between_being_listed_and_asked_about_is_gone_by_its_name(
+    others: dict[str, int],
+) -> None:
+    topics = TopicsThatGo(a=1, **others)
+    topics.add("a", 0, 3)
+    query = Query(topics, subscribePattern="a|b")
+    assert query.trigger()
+    topics.goes = "a"
+    with pytest.raises(DataLoss, match="a-0 is gone; the query had read it up to 3"):
+        query.trigger()
+
+
+def test_topic_that_is_there_and_not_known_is_an_error() -> None:
+    class Confused(TopicsThatGo):
+        def forget(self, topic: str) -> None:
+            self.goes = topic
+
+    topics = Confused(a=1)
+    topics.goes = "a"
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        Query(topics).trigger()
