@@ -138,21 +138,11 @@ def test_member_that_is_about_to_get_what_it_should_not_is_waited_for() -> None:
     assert not is_settled(desk)
 
 
-class Table:
-    """Two partitions, of which one is being removed from the disk."""
-
-    def partition_count(self, name: str) -> int | None:
-        return 2 if name == "orders" else None
-
-    def names(self) -> list[str]:
-        return ["orders"]
-
-
 def test_partitions_that_the_catalogue_has_let_go_are_not_there_for_groups() -> None:
     def scaling_of(topic: str) -> Scaling | None:
         return scaling.begin(1)
 
-    topics = TopicsOfGroups(Table(), scaling_of)
+    topics = TopicsOfGroups(FixedTopics(orders=2), scaling_of)  # the second is being removed from the disk
     assert topics.partition_count("orders") == 1
     assert topics.partition_count("absent") is None
     assert topics.names() == ["orders"]

@@ -9,7 +9,7 @@ import pytest
 from tests.support.keyed_groups import KEYED, fill, indexes, until_has, with_keyed_topic
 from tests.support.keyed_topics import Classic, begin_shrinking, grow, scaling_of, until
 from tests.support.nodes import End, World, create, publish, simulate
-from tests.support.rest_groups import Rest
+from tests.support.rest_groups import Member, Rest
 from tests.support.transactional import Sender
 
 from goqueue.core.group.commands import CommitOffsets, FetchOffsets, NewOffset
@@ -317,13 +317,18 @@ def test_what_is_read_may_be_let_go_while_the_topic_shrinks() -> None:
     with_keyed_topic(main)
 
 
+async def left_behind(rest: Rest) -> Member:
+    """A member whose group has committed the first of the two records in partition 0."""
+    await fill(rest.node, 0, "a", "b")
+    member = await rest.join()
+    await member.poll()
+    await member.commit({0: 1})
+    return member
+
+
 def test_group_behind_an_older_growth_reads_on_before_it_loses_what_stays() -> None:
     async def main(rest: Rest) -> None:
-        node = rest.node
-        await fill(node, 0, "a", "b")
-        member = await rest.join()
-        await member.poll()
-        await member.commit({0: 1})
+        node, member = rest.node, await left_behind(rest)
         await grow(node, 2)
         await fill(node, 1, "c")
         await begin_shrinking(node, 1)
@@ -345,11 +350,7 @@ def test_group_behind_an_older_growth_is_waited_for_when_its_members_have_gone()
     """Else the next ones would read what stays to its end, and what goes after that."""
 
     async def main(rest: Rest) -> None:
-        node = rest.node
-        await fill(node, 0, "a", "b")
-        member = await rest.join()
-        await member.poll()
-        await member.commit({0: 1})
+        node, member = rest.node, await left_behind(rest)
         await grow(node, 2)
         await fill(node, 1, "c")
         await begin_shrinking(node, 1)
@@ -375,10 +376,7 @@ def test_topic_does_not_shrink_before_an_absent_group_has_come_to_the_last_growt
     async def main(rest: Rest) -> None:
         node = rest.node
         shrinking = node.keyed_groups.shrinking
-        await fill(node, 0, "a", "b")
-        member = await rest.join()
-        await member.poll()
-        await member.commit({0: 1})
+        member = await left_behind(rest)
         await shrinking.check("orders", 1)
         await grow(node, 4)
         await shrinking.check("orders", 2)  # it has members, which may read on
