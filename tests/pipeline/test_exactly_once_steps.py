@@ -101,7 +101,7 @@ class Copy:
                 for partition in range(3):
                     _, encoded = encode_batch(
                         [NewRecord(None, b"of a task that was lost")],
-                        1_700_000_000_000,
+                        time.time_ns() // 1_000_000,
                         producer=Producer(*found.producer, 0),
                         attributes=ATTRIBUTE_TRANSACTIONAL,
                     )
