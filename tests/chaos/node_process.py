@@ -16,7 +16,7 @@ from tests.chaos.world import Addresses, name_of
 from tests.support.broker import clean_environment, command_line
 
 READY: Final = re.compile(rb"^ready ", re.MULTILINE)
-START_S: Final = 60.0
+START_S: Final = 120.0
 STOP_S: Final = 60.0
 # The nodes of one run; whoever else is on the machine does not know it.
 SECRET_VARIABLE: Final = "GOQUEUE_CLUSTER__SECRET"

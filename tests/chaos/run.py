@@ -25,8 +25,8 @@ from tests.chaos.supervised import supervised_world
 from tests.chaos.words import say
 from tests.chaos.world import World
 
-_FORM_S: Final = 30.0  # until a new cluster is one
-_HEAL_S: Final = 60.0
+_FORM_S: Final = 60.0  # until a new cluster is one
+_HEAL_S: Final = 120.0
 _COMPLAINT: Final = re.compile(r"^\S+ (error|critical) |^[\w.]*(Error|Exception|Violation)\b")
 
 

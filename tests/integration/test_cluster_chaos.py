@@ -18,6 +18,7 @@ OWN = "networks of their own where they are allowed"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("world", "loads"),
     [(OWN, ("produce", "read")), ("local", ("delay", "transact", "queue"))],

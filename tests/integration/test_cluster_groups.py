@@ -4,7 +4,7 @@ with kill -9: the others take over, nothing is lost and nothing comes twice."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.support.local_cluster import LocalCluster
 
 PARTITION_COUNT = 3
 RECORD_COUNT = 300
-TIMEOUT_S = 60.0
+TIMEOUT_S = 150.0
 
 
 @pytest.fixture
@@ -71,6 +71,17 @@ def committed_values(cluster: LocalCluster, topic: str, count: int) -> list[int]
     return found
 
 
+def patiently(call: Callable[[], None]) -> None:
+    """Again where the client says so."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
 class Transformer:
     """Reads a topic as a member of a group and writes what it reads to another, each portion in one transaction with the
     offsets."""
@@ -88,7 +99,7 @@ class Transformer:
                 "metadata.recovery.strategy": "none",
             }
         )
-        self._producer.init_transactions(30)
+        patiently(lambda: self._producer.init_transactions(30))
         self._consumer = self._joined()
 
     def run(self, count: int) -> None:
@@ -111,12 +122,12 @@ class Transformer:
                 self._producer.produce(self._target, value=one.value(), partition=one.partition())
             positions = self._consumer.position(self._consumer.assignment())
             members = self._consumer.consumer_group_metadata()
-            self._producer.send_offsets_to_transaction(positions, members, 30)
-            self._producer.commit_transaction(30)
+            patiently(lambda: self._producer.send_offsets_to_transaction(positions, members, 30))
+            patiently(lambda: self._producer.commit_transaction(30))
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-            self._producer.abort_transaction(30)
+            patiently(lambda: self._producer.abort_transaction(30))
             self._consumer.close()
             self._consumer = self._joined()
             return 0

@@ -279,6 +279,7 @@ def status_of(rest: Rest, topic: str) -> Any:
     return rest.eventually(NODES, "GET", f"/admin/topics/{topic}/partitions/scaling-status").body
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("hashing", list(PARTITIONERS))
 def test_every_key_keeps_its_order_while_partitions_come_and_go(
     cluster: LocalCluster, rest: Rest, hashing: str

@@ -99,7 +99,8 @@ def test_a_plan_goes_on_under_another_controller(cluster: LocalCluster, rest: Re
         plan = rest.post(1, "/admin/reassignment", order, status=202)
         paused = rest.post(2, f"/admin/reassignment/{plan['id']}/pause", None)
         assert paused["state"] == "paused"
-        controller = int(rest.get(1, "/cluster/health")["controller"].removeprefix("node-"))
+        until(lambda: _controller(rest, (1,)) != "", "there is a controller")
+        controller = int(_controller(rest, (1,)).removeprefix("node-"))
         others = tuple(number for number in NODES if number != controller)
         cluster.kill9(controller)
         until(
@@ -155,10 +156,15 @@ def test_tools_of_kafka_move_partitions_and_elect_leaders(cluster: LocalCluster,
         until(lambda: election(admin, "tooled", 0) == ELECTION_NOT_NEEDED, "the preferred replica leads")
         assert election(admin, "tooled", 9) == errors.UnknownTopicOrPartitionError.errno
         assert election(admin, "tooled", 0, unclean=True) == ELECTION_NOT_NEEDED
-        held = {number: log_dir_partitions(admin, number, "tooled") for number in NODES}
-        assert held == {1: [], 2: [0], 3: [0], 4: [0]}
-        described = admin.describe_cluster()
-        assert sorted(one["broker_id"] for one in described["brokers"]) == list(NODES)
+        held: dict[int, list[int]] = {1: [], 2: [0], 3: [0], 4: [0]}
+        until(
+            lambda: {number: log_dir_partitions(admin, number, "tooled") for number in NODES} == held,
+            "node 1 has dropped its replica",
+        )
+        until(
+            lambda: sorted(one["broker_id"] for one in admin.describe_cluster()["brokers"]) == list(NODES),
+            "all nodes are described",
+        )
     finally:
         admin.close()
 
@@ -185,6 +191,7 @@ def log_dir_partitions(admin: Any, node: int, topic: str) -> list[int]:
 def test_a_replica_that_lacks_messages_leads_if_that_is_allowed(cluster: LocalCluster, rest: Rest) -> None:
     create(cluster, "lossy", [[1, 2]], {"min.insync.replicas": "1"})
     write(cluster, "lossy", "before")
+    until(lambda: sorted(state(rest, "lossy", (3, 4))["in_sync"]) == [1, 2], "both have it")
     cluster.kill9(2)
     until(lambda: state(rest, "lossy", (3, 4))["in_sync"] == [1], "only node 1 is in sync")
     write(cluster, "lossy", "lost")

@@ -52,7 +52,7 @@ def test_share_consumers_go_on_when_a_leader_is_killed(cluster: LocalCluster) ->
     consumer.subscribe([topic])
     victim = leaders[0]
     is_killed = False
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + 3 * PATIENCE_S
     while len(finished) < len(plain) + len(delayed):
         assert time.monotonic() < deadline, f"{len(finished)} are finished"
         batch = [one for one in consumer.poll(0.2) if one.error() is None]

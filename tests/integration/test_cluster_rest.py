@@ -374,7 +374,7 @@ def test_what_all_nodes_know_is_told_whole_or_not_at_all_while_a_node_dies(
     for at in range(3):
         body = {"name": f"r{at}", "every": "1h", "message": {"value": "x", "partition": at}}
         rest.post(1, "/topics/kept/recurring", body, 201)
-        joined = {"client_id": "c", "topics": ["kept"], "session_timeout": "45s"}
+        joined = {"client_id": "c", "topics": ["kept"], "session_timeout": "30m"}
         member = rest.post(2, f"/groups/kept-{at}/join", joined)["member_id"]
         offsets = {"kept": {"0": 1, "1": 1, "2": 1}}
         rest.post(3, f"/groups/kept-{at}/offsets", {"offsets": offsets, "member_id": member})
@@ -405,7 +405,7 @@ def _until_told(lookers: Sequence[_Looker]) -> None:
 def test_nothing_acknowledged_is_lost_when_a_leader_dies(rest: Rest, cluster: LocalCluster) -> None:
     """The last: the cluster has a node less for a while."""
     rest.post(1, "/topics", {"name": "safe", "num_partitions": 3, "replication_factor": 3}, 201)
-    joined = {"client_id": "c", "topics": ["safe"], "mode": "queue", "session_timeout": "45s"}
+    joined = {"client_id": "c", "topics": ["safe"], "mode": "queue", "session_timeout": "30m"}
     member = rest.post(2, "/groups/savers/join", joined)["member_id"]
     publishers = [_Publisher(rest, f"p{at}") for at in range(3)]
     for one in publishers:
@@ -480,6 +480,8 @@ def _consume(rest: Rest, nodes: list[int], member: str, wanted: set[tuple[int, i
         if not handles:
             continue
         said = rest.call(node, "POST", "/messages/ack/batch", {"receipt_handles": list(handles)})
+        if said.status in (503, 504):
+            continue
         assert [one["receipt_handle"] for one in said.body["results"]] == list(handles), json.dumps(said.body)
         for one in said.body["results"]:
             if "error" not in one or one["code"] == "MESSAGE_SETTLED":

@@ -14,12 +14,11 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 import pytest
-from tests.support.broker import Process, clean_environment, command_line
+from tests.support.broker import START_TIMEOUT_S, Process, clean_environment, command_line
 from tests.support.kafka_clients import Confluent, Record, until
 
 from goqueue.client.rest import RestClient
 
-START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 60.0
 ALL_READY = re.compile(r"ready nodes=(\d+) http=(\S+) kafka=(\S+)")
 ANYWHERE = ("--http", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--cluster", "127.0.0.1:0")
@@ -89,6 +88,12 @@ def goqueue(url: str, *args: str) -> str:
     return done.stdout
 
 
+def states(url: str) -> list[tuple[str, str]]:
+    """Of all nodes, as one of them has it."""
+    nodes = json.loads(goqueue(url, "cluster", "nodes", "-o", "json"))
+    return [(node["name"], node["state"]) for node in nodes]
+
+
 def is_whole(client: RestClient, topic: str) -> bool:
     return all(len(partition.isr) == 3 for partition in client.partitions(topic))
 
@@ -100,10 +105,8 @@ def test_a_killed_node_comes_back_and_everything_that_was_sent_is_there(tmp_path
     with LocalNodes(tmp_path / "data") as nodes, RestClient(nodes.urls[1]) as client:
         client.create_topic("orders", partition_count=3, replication_factor=3)
         Confluent(nodes.kafka).send("orders", RECORDS[:150])
-        seen = json.loads(goqueue(nodes.urls[2], "cluster", "nodes", "-o", "json"))
-        assert [(node["name"], node["state"]) for node in seen] == [
-            (f"node-{number}", "alive") for number in (1, 2, 3)
-        ]
+        alive = [(f"node-{number}", "alive") for number in (1, 2, 3)]
+        until(lambda: states(nodes.urls[2]) == alive, "all nodes are alive")
         before = nodes.pids()
         os.kill(before["node-3"].number, signal.SIGKILL)
         nodes.stderr.wait_for("node has ended name=node-3 with='signal SIGKILL'")

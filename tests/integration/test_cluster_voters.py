@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from functools import partial
 from pathlib import Path
 
+import pytest
 from tests.support.broker import clean_environment, command_line
 from tests.support.cluster_load import Load, create
 from tests.support.cluster_rest import Rest
 from tests.support.kafka_clients import until
 from tests.support.local_cluster import LocalCluster
 
-COMMAND_TIMEOUT_S = 90.0
+COMMAND_TIMEOUT_S = 240.0
+LATER = "try again|is not heard of|votes already"  # what a busy machine may be told
 ASSIGNMENTS = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
 
 
@@ -35,10 +38,10 @@ def run(cluster: LocalCluster, at: int, *args: str) -> subprocess.CompletedProce
 
 
 def is_added(cluster: LocalCluster, name: str) -> bool:
-    """One that has just begun with an empty disk has to wait a moment."""
+    """One that has just begun with an empty disk has to wait a moment, also for a busy machine."""
     done = run(cluster, 4, "voters", "add", name, "--yes")
-    assert done.returncode == 0 or "try again in a moment" in done.stderr, done
-    return done.returncode == 0
+    assert done.returncode == 0 or re.search(LATER, done.stderr), done
+    return done.returncode == 0 or "votes already" in done.stderr
 
 
 def is_too_few_without(cluster: LocalCluster, name: str) -> bool:
@@ -49,12 +52,19 @@ def is_too_few_without(cluster: LocalCluster, name: str) -> bool:
 
 
 def has_become_voter(rest: Rest, number: int) -> bool:
-    """One that has just begun with an empty disk has to wait a moment."""
+    """As `is_added`, by REST."""
     said = rest.eventually((4,), "POST", "/cluster/voters", {"node": f"node-{number}"})
-    assert said.status == 200 or "try again in a moment" in said.body["error"], said
-    return said.status == 200
+    assert said.status == 200 or re.search(LATER, said.body["error"]), said
+    return said.status == 200 or "votes already" in said.body["error"]
 
 
+def has_ceased_to_vote(rest: Rest, number: int) -> bool:
+    said = rest.eventually((5,), "DELETE", f"/cluster/voters/node-{number}")
+    assert said.status == 200 or said.body["code"] == "VOTERS_REFUSED", said
+    return f"node-{number}" not in rest.get(5, "/cluster/voters")["voters"]
+
+
+@pytest.mark.timeout(600)
 def test_a_machine_that_is_lost_for_good_is_replaced_and_then_another_one_may_be_lost(tmp_path: Path) -> None:
     with LocalCluster(tmp_path) as cluster:
         rest = Rest(cluster)
@@ -94,7 +104,7 @@ def test_voters_that_nobody_has_configured_find_each_other_after_a_restart(tmp_p
             cluster.add(number).until_ready()
             until(partial(has_become_voter, rest, number), f"node {number} votes")
         for number in (1, 2):
-            assert rest.eventually((5,), "DELETE", f"/cluster/voters/node-{number}").status == 200
+            until(partial(has_ceased_to_vote, rest, number), f"node {number} does not vote any more")
         assert rest.get(5, "/cluster/voters")["voters"] == ["node-3", "node-4", "node-5"]
         for number in (1, 2, 3, 4, 5):
             cluster.kill9(number)

@@ -39,7 +39,8 @@ def test_broker_that_is_killed_while_a_batch_is_read_costs_time_only(
     with Broker(tmp_path / "data") as broker:
         values = _fill(broker, topic, 6_000)
         kafka, http = broker.kafka, broker.address
-        frame = Origin(kafka).read(spark, [topic], maxRecordsPerPartition=300).select("value")
+        options: dict[str, str | int | bool] = {"maxRecordsPerPartition": 300, "request.timeout.ms": "120s"}
+        frame = Origin(kafka).read(spark, [topic], **options).select("value")
         restarted: list[Broker] = []
 
         def restart() -> None:
@@ -121,5 +122,7 @@ def test_partitions_that_are_added_while_it_copies_are_copied(
     query.processAllAvailable()
     Topics(shared_broker).grow(topic, 5)
     Confluent(shared_broker.kafka).send(topic, [Record(b"added", partition=4)])
-    until(lambda: target.values() == sorted([*values, b"added"]), "the new partition is copied", timeout_s=60)
+    until(
+        lambda: target.values() == sorted([*values, b"added"]), "the new partition is copied", timeout_s=150
+    )
     query.stop()

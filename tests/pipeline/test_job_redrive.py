@@ -261,7 +261,7 @@ def test_letters_of_a_queue_go_back_to_it(spark: SparkSession, shared_broker: Br
     messages = [{"value": str(at), "key": f"k{at}"} for at in range(20)]
     assert call(shared_broker, "POST", f"/topics/{topic}/messages", {"messages": messages}).status == 200
     worker = Worker(shared_broker, f"g-{topic}", topics=[topic])
-    for at, message in enumerate(worker.poll_all(20)):
+    for at, message in enumerate(worker.poll_all(20, visibility="10m")):
         reason = "out of stock" if at % 2 else "no such item"
         assert worker.finish("reject", message, reason=reason).status == 200
     deadline = time.monotonic() + 60
@@ -270,6 +270,7 @@ def test_letters_of_a_queue_go_back_to_it(spark: SparkSession, shared_broker: Br
     where = f"error = 'out of stock' AND consumer_group = 'g-{topic}' AND key_text LIKE 'k%' AND attempts = 1"
     report = job.run(spark, _request(shared_broker, topic, where=where))
     assert (report.counts["chosen"], report.counts["moved"]) == (10, 10)
+    worker = Worker(shared_broker, f"g-{topic}", topics=[topic])  # the other one has been silent for long
     back = worker.poll_all(10)
     worker.ack(back)
     assert sorted(int(message["value"]) for message in back) == list(range(1, 20, 2))

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.kafka_clients import until
 from tests.support.local_cluster import LocalCluster
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 200.0
 PADDED_COUNT = 2_000
 Place = tuple[int, int]  # partition, offset
 
@@ -61,7 +61,11 @@ class Load:
         """No more is written; back when the group has read everything."""
         self._ending.set()
         self._threads[0].join(TIMEOUT_S)
-        until(lambda: self.acked.keys() <= self.read.keys(), "the group has read everything")
+        until(
+            lambda: self.acked.keys() <= self.read.keys(),
+            "the group has read everything",
+            timeout_s=TIMEOUT_S,
+        )
 
     def wrote(self, count: int) -> Callable[[], bool]:
         """So many more than now."""
@@ -83,7 +87,7 @@ class Load:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 5,
-                "message.timeout.ms": 30_000,
+                "message.timeout.ms": 180_000,
                 "topic.metadata.refresh.interval.ms": 500,
             }
         )
@@ -94,7 +98,7 @@ class Load:
                 producer.produce(self._topic, value=value, key=str(number), on_delivery=self._delivered)
                 number += 1
             producer.poll(0.02)
-        assert producer.flush(30) == 0
+        assert producer.flush(TIMEOUT_S) == 0
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:

@@ -52,15 +52,20 @@ class Rest:
         return said.body
 
     def leaders(self, node: int, topic: str) -> list[int]:
-        """By partition: the nodes' numbers."""
-        partitions = self.get(node, f"/topics/{topic}/partitions")["partitions"]
-        return [int(one["leader"].removeprefix("node-")) for one in partitions]
+        """By partition: the nodes' numbers. Once each has a leader."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            partitions = self.get(node, f"/topics/{topic}/partitions")["partitions"]
+            names = [one["leader"] for one in partitions]
+            if all(names):
+                return [int(name.removeprefix("node-")) for name in names]
+            assert time.monotonic() < deadline, partitions
 
     def coordinator(self, node: int, group: str) -> int:
         return int(self.get(node, f"/admin/coordinators/groups/{group}")["node"].removeprefix("node-"))
 
     def eventually(
-        self, nodes: Iterable[int], method: str, path: str, body: Json = None, *, s_max: float = 30.0
+        self, nodes: Iterable[int], method: str, path: str, body: Json = None, *, s_max: float = 90.0
     ) -> Said:
         """From whichever node answers without a 503 or 504 first; for what may be repeated."""
         deadline = time.monotonic() + s_max

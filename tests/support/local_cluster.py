@@ -121,7 +121,7 @@ class LocalCluster:
     """Nodes 1 to `size`. The constructor returns when all are ready. A test whose clients ask each thing once has more `patience`, so that
     nobody is taken for dead only because the machine is busy."""
 
-    def __init__(self, folder: Path, size: int = 3, *, level: int = LEVEL_NEWEST, patience: int = 1) -> None:
+    def __init__(self, folder: Path, size: int = 3, *, level: int = LEVEL_NEWEST, patience: int = 2) -> None:
         cluster = [port_of_ours() for _ in range(size)]
         self._folder = folder
         self._seats = {
@@ -178,6 +178,7 @@ class LocalCluster:
             peers,
             listen=port_of_ours(),
             level=level,
+            patience=self._seats[1].patience,
         )
         self.nodes[number] = ClusterNode(self._seats[number])
         return self.nodes[number]

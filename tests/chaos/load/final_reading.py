@@ -69,8 +69,17 @@ def _wait_for_transactions(job: Job, topic: str, partitions: Sequence[int]) -> N
 
 
 def _end(client: Any, topic: str, partition: int) -> int:
-    end: int = client.get_watermark_offsets(confluent.TopicPartition(topic, partition), timeout=_ASK_S)[1]
-    return end
+    """Of a leader that may just be changing."""
+    deadline = time.monotonic() + _DECIDED_S
+    while True:
+        try:
+            place = confluent.TopicPartition(topic, partition)
+            end: int = client.get_watermark_offsets(place, timeout=_ASK_S)[1]
+            return end
+        except confluent.KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOK_S)
 
 
 def _told(job: Job, topic: str, partition: int, end: int, places: Sequence[Place]) -> None:
