@@ -80,6 +80,6 @@ def test_a_topic_with_other_partitions_fails_the_line(bench: KafkaBench, mock: S
 
 def test_a_steady_rate_is_measured_from_when_a_message_was_due(bench: KafkaBench, mock: Side) -> None:
     with bench.topic(mock, partition_count=1) as target:
-        paced = bench.load.pace(Pace(target, 100, "1", 100, 2.0, 2))
+        paced = bench.load.pace(Pace(target, 100, "1", 20, 10.0, 2))
     assert 0 < paced.p50_ms <= paced.p99_ms <= paced.p999_ms
     assert paced.fetches_per_s > 0

@@ -19,7 +19,7 @@ from tests.support.rest_queue import call
 PROGRAM = Path(__file__).parent / "java" / "ShareClient.java"
 PINS = Path(apache_kafka.__file__).with_suffix(".sha256")
 NEEDED = ("org/apache/kafka/kafka-clients/", "org/slf4j/slf4j-api/")
-TIMEOUT_S = 50
+TIMEOUT_S = 240
 VALUES = (b"a", b"b", b"c", b"d")
 
 

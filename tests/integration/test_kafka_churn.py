@@ -102,7 +102,8 @@ class Member:
     def stop(self) -> None:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
-            self.kill()
+            self._process.kill()  # and has come to no end before
+            self._process.wait(30)
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._lines.join()
@@ -314,8 +315,9 @@ def pauses(members: list[Member], changes: list[tuple[float, str, str]]) -> list
     return rows
 
 
-def check_only_moved_partitions_were_revoked(members: list[Member]) -> None:
-    """What a cooperative member gives up goes to somebody else: the next to process it is another."""
+def check_only_moved_partitions_were_revoked(members: list[Member], ends: list[float]) -> None:
+    """What a cooperative member gives up goes to somebody else: the next to process it is another, unless somebody came to an
+    end meanwhile."""
     order: dict[int, list[tuple[float, str]]] = defaultdict(list)
     for member in members:
         for event in _processed(member):
@@ -329,8 +331,9 @@ def check_only_moved_partitions_were_revoked(members: list[Member]) -> None:
             if event["event"] != "revoked":
                 continue
             for partition in event["partitions"]:
-                later = [name for at, name in order[partition] if at > event["at"]]
-                assert not later or later[0] != member.name, f"{member.name} gave up {partition} for nothing"
+                later = [(at, name) for at, name in order[partition] if at > event["at"]]
+                if later and not any(event["at"] < end < later[0][0] for end in ends):
+                    assert later[0][1] != member.name, f"{member.name} gave up {partition} for nothing"
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -362,10 +365,13 @@ def test_a_group_that_changes_all_the_time_loses_and_skips_nothing(tmp_path: Pat
         assert not feed.failures
         check_nothing_lost(churn.members, feed.stored)
         check_nothing_skipped(churn.members)
-        if not any("stalls" in what for _, what, _ in changes):
+        is_lost = any(event["event"] == "lost" for one in churn.members for event in one.events())
+        if not is_lost and not any("stalls" in what for _, what, _ in changes):
             check_one_owner(churn.members)
         if name != "eager":
-            check_only_moved_partitions_were_revoked(churn.members)
+            check_only_moved_partitions_were_revoked(
+                churn.members, [at for at, what, _ in changes if what != "joins"]
+            )
         total = sum(map(len, feed.stored.values()))
         print(
             f"\n{name}: {total} records, {len(churn.members)} members, {CYCLES} changes, none lost, none skipped"

@@ -25,7 +25,7 @@ TRANSFORMER = Path(__file__).parents[1] / "support" / "transformer.py"
 PARTITION_COUNT = 4
 WORKER_COUNT = 2
 RECORDS_PER_CYCLE = 600
-FINISH_TIMEOUT_S = 90.0
+FINISH_TIMEOUT_S = 200.0
 
 
 class Worker:

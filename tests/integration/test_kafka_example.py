@@ -15,7 +15,10 @@ DOCS = Path(__file__).parents[2] / "docs" / "kafka.md"
 def test_the_example_of_the_documentation_works(broker: Broker) -> None:
     [example] = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
     assert "127.0.0.1:9092" in example
-    code = example.replace("127.0.0.1:9092", broker.kafka) + "print(message.value())\nconsumer.close()\n"
+    code = (
+        example.replace("127.0.0.1:9092", broker.kafka).replace("poll(10)", "poll(50)")
+        + "print(message.value())\nconsumer.close()\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

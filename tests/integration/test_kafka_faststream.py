@@ -14,6 +14,7 @@ from tests.support.kafka_clients import Confluent, Record, confluent
 
 ROOT = Path(__file__).parents[2]
 STOP_TIMEOUT_S = 60.0
+READ_TIMEOUT_S = 150.0
 
 
 @contextmanager
@@ -55,7 +56,7 @@ def invoices(kafka: str, count: int) -> list[int]:
     )
     try:
         consumer.subscribe(["invoices"])
-        found = [json.loads(message.value()) for message in consumer.consume(count, STOP_TIMEOUT_S)]
+        found = [json.loads(message.value()) for message in consumer.consume(count, READ_TIMEOUT_S)]
     finally:
         consumer.close()
     assert all(one["total"] == 7 * one["order"] for one in found)

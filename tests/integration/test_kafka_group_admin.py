@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,6 +91,7 @@ def test_confluent_manages_a_group(served: Broker, topic: str, settings: dict[st
     again = confluent_member(served.kafka, group, topic, **settings)
     until(lambda: len(again.values) == 4, "it is read again from where the admin put it")
     again.leave()
+    until(is_empty, "the group is empty again")
     answer(admin.delete_consumer_groups([group]))
     assert code_of(admin.delete_consumer_groups([group])) == GROUP_NOT_FOUND
     assert group not in {one.group_id for one in admin.list_consumer_groups().result(TIMEOUT_S).valid}
@@ -140,8 +142,13 @@ def test_aiokafka_sees_a_group(served: Broker, topic: str) -> None:
             assert group in [name for name, *_ in await admin.list_consumer_groups()]
             (described,) = await admin.describe_consumer_groups([group])
             assert "the-reader" in repr(described)
-            found = await admin.list_consumer_group_offsets(group)
-            assert sorted((place.partition, one.offset) for place, one in found.items()) == [(0, 5), (1, 5)]
+            deadline = time.monotonic() + TIMEOUT_S  # the last commit may be under way
+            while True:
+                found = await admin.list_consumer_group_offsets(group)
+                offsets = sorted((place.partition, one.offset) for place, one in found.items())
+                if offsets == [(0, 5), (1, 5)]:
+                    break
+                assert time.monotonic() < deadline, offsets
         finally:
             await admin.close()
 

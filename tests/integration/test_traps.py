@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
@@ -186,7 +186,17 @@ BAD_SEGMENTS = [
 NAMED = [(route.method, route.path) for route in ROUTES if "{topic}" in route.path]
 
 
-def test_trap_32_a_name_that_could_leave_its_folder_is_refused_on_every_route(broker: Broker) -> None:
+@pytest.fixture
+def idle_broker(tmp_path: Path) -> Iterator[Broker]:
+    """One that writes no files by itself."""
+    hour = "3600000"
+    env = {"GOQUEUE_LOG__CHECKPOINT_INTERVAL_MS": hour, "GOQUEUE_LOG__CLEANUP_INTERVAL_MS": hour}
+    with Broker(tmp_path / "data", env=env) as running:
+        yield running
+
+
+def test_trap_32_a_name_that_could_leave_its_folder_is_refused_on_every_route(idle_broker: Broker) -> None:
+    broker = idle_broker
     with RestClient(broker.url) as client:
         client.create_topic("orders", partition_count=1)
         client.publish("orders", [NewMessage(b"a")])

@@ -74,15 +74,18 @@ def confluent_member(kafka: str, group: str, topic: str, **settings: object) -> 
             member.take(member.assigned - {one.partition for one in places})
 
         consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_revoke)
-        while not member.leaving.is_set():
+        is_behind = False  # what was read is not committed
+        while not member.leaving.is_set() or is_behind:
             found = consumer.consume(100, 0.1)
             member.values += [one.value() for one in found if one.error() is None]
-            if any(one.error() is None for one in found):
+            if is_behind or any(one.error() is None for one in found):
                 try:
                     consumer.commit(asynchronous=False)
+                    is_behind = False
                 except confluent.KafkaException as error:
                     if error.args[0].code() not in REBALANCING:
                         raise
+                    is_behind = error.args[0].code() in BEHIND
         consumer.close()
 
     return Member(run)
@@ -97,6 +100,10 @@ REBALANCING = {
     confluent.KafkaError._NO_OFFSET,
     confluent.KafkaError._ASSIGNMENT_LOST,
 }
+
+
+# After these it may still own what it has read.
+BEHIND = {confluent.KafkaError.REBALANCE_IN_PROGRESS, confluent.KafkaError.STALE_MEMBER_EPOCH}
 
 
 def kafka_python_member(kafka: str, group: str, topic: str, **settings: object) -> Member:

@@ -17,21 +17,25 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 100
 
 _choice = random.Random(os.urandom(8))
+_given: set[int] = set()  # whoever got it may not listen yet, or be down for a while
 
 
 def port_of_ours(host: str = "127.0.0.1") -> int:
-    """One that nobody listens on now and that the kernel gives to nobody else."""
+    """One that nobody listens on now, that nobody got before, and that the kernel gives to nobody else."""
     worker, workers = _worker()
     ours = range(_LOWEST + worker, _first_of_kernel(), workers)
     for _ in range(_TRIES):
         port = _choice.choice(ours)
+        if port in _given:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((host, port))
             except OSError:
                 continue
-            return port
+        _given.add(port)
+        return port
     raise AssertionError(f"no free port among {ours} on {host} in {_TRIES} tries")
 
 

@@ -25,7 +25,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 public class ShareClient {
-    private static final long TIMEOUT_S = 20;
+    private static final long TIMEOUT_S = 60;
 
     private final String address;
     private final TopicPartition place;
