@@ -34,7 +34,7 @@ from tests.support.kafka_transactions import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # see collect_sockets
-SHORT_MS = 15_000
+SHORT_MS = 8_000
 Make = Callable[..., Transactions]
 
 
@@ -208,7 +208,7 @@ def test_open_transactions_survive_kill_9_as_open_and_then_time_out(tmp_path: Pa
     with Broker(tmp_path) as broker:
         kafka = broker.kafka
         topics = {name: new_topic(broker) for name in TRANSACTIONAL}
-        producers = {name: make(kafka, name, 60_000) for name, make in TRANSACTIONAL.items()}
+        producers = {name: make(kafka, name, 30_000) for name, make in TRANSACTIONAL.items()}
         for name, producer in producers.items():
             producer.begin()
             producer.send(topics[name], b"open")

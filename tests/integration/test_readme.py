@@ -47,7 +47,7 @@ def test_the_queues_curl_lines_print_what_the_readme_says(broker: Broker, tmp_pa
     lines = [line for block in blocks for line in block.splitlines()]
     (expected,) = re.findall(r"```json\n(.*?)```", section, re.DOTALL)
     script = "\n".join(f"{line}\necho" for line in lines).replace("localhost:8080", broker.address)
-    script = script.replace('"delay": "5s"', '"delay": "20s"')  # or it may be due before its turn
+    script = script.replace('"delay": "5s"', '"delay": "12s"')  # or it may be due before its turn
     done = subprocess.run(
         ["bash", "-ec", script], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=True
     )
