@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from random import Random
 
 from goqueue.core.raft.states import Ready, Role
@@ -62,9 +63,17 @@ class SimCluster:
         found = [host for host in self.up() if host.is_ready and host.node and host.node._quorum.is_active]
         return found[0] if len(found) == 1 else None
 
-    def holders(self, part: Part, base_offset: int, values: tuple[str, ...]) -> tuple[str, ...]:
-        """On whose disks a batch is for sure."""
-        return tuple(name for name, host in self.hosts.items() if holds(host.disk, part, base_offset, values))
+    def holders(
+        self, part: Part, base_offset: int, values: tuple[str, ...], *, sent_s: float = inf
+    ) -> tuple[str, ...]:
+        """On whose disks a batch is for sure. One that was spoiled since the batch was sent may have had it when it was
+        acknowledged, which the producer hears a moment later."""
+        return tuple(
+            name
+            for name, host in self.hosts.items()
+            if holds(host.disk, part, base_offset, values)
+            or (host.spoiled_s is not None and host.spoiled_s >= sent_s)
+        )
 
     def unsettled(self) -> list[str]:
         """Why the cluster is not yet as it should be when nothing fails; empty once it is."""

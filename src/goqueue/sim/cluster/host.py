@@ -73,6 +73,7 @@ class SimHost:
         self.node: Node | None = None
         self.is_ready = False
         self.is_paused = False
+        self.spoiled_s: float | None = None  # when its disk last lost what was on it
         self.life_count = 0
         self.problems: list[str] = []
         self._loop = loop

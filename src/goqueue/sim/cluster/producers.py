@@ -91,7 +91,7 @@ class ClusterProducer:
                 base_offset,
                 values,
                 host,
-                world.cluster.holders(part, base_offset, values),
+                world.cluster.holders(part, base_offset, values, sent_s=sent_s),
                 world.topics[part.topic].needed_count,
                 sent_s,
                 now_s(),

@@ -97,6 +97,7 @@ class Weather:
         self.names.append(name)
         logger.info("weather %s %s", name, host.name)
         await host.crash(power_cut=False)
+        host.spoiled_s = asyncio.get_running_loop().time()
         if name == "rot":
             for _ in range(self._rng.randint(1, 4)):
                 logger.info("a bit is flipped %s", host.disk.flip_random_bit("logs/*.log"))
