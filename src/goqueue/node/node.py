@@ -181,6 +181,7 @@ class Node:
             ids,
             self._spawn,
             self._disk_watch,
+            self._guard,
         )
 
     def _make_topics(self, changes: Changes) -> Topics:

@@ -21,6 +21,7 @@ from goqueue.node.cluster.quorum import Quorum
 from goqueue.node.cluster.quorum_log import QuorumLog
 from goqueue.node.config import ClusterConfig, DiskConfig
 from goqueue.node.disk_watch import DiskWatch
+from goqueue.node.guard import Guard
 from goqueue.node.ids import RandomIds
 from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
@@ -58,6 +59,7 @@ class Leader:
             timeout_ms=10_000,
         )
         self.metadata.attach(self.quorum, None)
+        watch = DiskWatch(disk, DiskConfig(), metrics)
         self.member = ClusterMember(
             ClusterConfig(),
             self.metadata,
@@ -69,7 +71,8 @@ class Leader:
             clock,
             RandomIds(),
             self._spawn,
-            DiskWatch(disk, DiskConfig(), metrics),
+            watch,
+            Guard(Limits(), watch),
         )
         self._tasks: list[asyncio.Task[None]] = []
         self.answers: list[Collection[Place] | None] = []  # None: it was lost

@@ -84,7 +84,12 @@ class ReassignmentsApi:
     async def list(self, call: Call, request: Any) -> Answer:
         """Those that are asked for, of those that move."""
         cluster = self._node.cluster
-        moving = [] if cluster is None else cluster.partition_orders.moving()
+        try:
+            moving = [] if cluster is None else cluster.partition_orders.moving()
+        except GoQueueError as error:
+            return _L.ListPartitionReassignmentsResponse(
+                error_code=code_of(error), error_message=text_of(error), topics=[]
+            )
         if request.topics is not None:
             wanted = {(topic.name, index) for topic in request.topics for index in topic.partition_indexes}
             moving = [one for one in moving if (one.topic, one.partition) in wanted]

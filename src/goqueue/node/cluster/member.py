@@ -27,6 +27,7 @@ from goqueue.node.cluster.service import Service
 from goqueue.node.commit import Spawn
 from goqueue.node.config import ClusterConfig, NodeConfig
 from goqueue.node.disk_watch import DiskWatch
+from goqueue.node.guard import Guard
 from goqueue.node.ids import Ids
 from goqueue.node.metadata import Metadata
 from goqueue.node.replication.replication import Replication
@@ -70,6 +71,7 @@ class ClusterMember:
         ids: Ids,
         spawn: Spawn,
         disk_watch: DiskWatch,
+        guard: Guard,
     ) -> None:
         self._metadata = metadata
         self._quorum = quorum
@@ -83,8 +85,8 @@ class ClusterMember:
         )
         self.service = Service(metadata, quorum, self.controller)
         self.operations = Operations(metadata)
-        self.partition_orders = PartitionOrders(metadata)
-        self.reassignments = Reassignments(metadata, self.controller, links)
+        self.partition_orders = PartitionOrders(metadata, guard)
+        self.reassignments = Reassignments(metadata, self.controller, links, guard)
         self.replication = Replication(
             config,
             table,

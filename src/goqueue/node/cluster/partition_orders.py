@@ -8,6 +8,7 @@ from typing import NamedTuple
 from goqueue.core.catalog import ElectLeaders, PartitionsChanged, ReassignPartitions
 from goqueue.model.cluster_errors import EligibleLeadersNotAvailable, PreferredLeaderNotAvailable
 from goqueue.model.errors import ElectionNotNeeded, GoQueueError, InvalidReplicationFactor
+from goqueue.node.guard import Guard
 from goqueue.node.metadata import Metadata
 from goqueue.node.requests import NO_LEADER
 
@@ -25,10 +26,12 @@ class Moving(NamedTuple):
 
 
 class PartitionOrders:
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(self, metadata: Metadata, guard: Guard) -> None:
         self._metadata = metadata
+        self._guard = guard
 
     def moving(self) -> list[Moving]:
+        self._guard.admit_read()  # the catalogue of a node that starts may be an old one
         table = self._metadata.catalog.partitions
         found = [(place, table.get(*place)) for place in table.moving()]
         return [Moving(*place, state.replicas, state.adding, state.removing) for place, state in found]

@@ -19,6 +19,7 @@ from goqueue.model.cluster_errors import NodeNotFound
 from goqueue.model.errors import GoQueueError, InvariantViolation
 from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.ports import Copying, PeerLinks
+from goqueue.node.guard import Guard
 from goqueue.node.metadata import Metadata
 from goqueue.node.requests import NO_LEADER, PartitionFacts
 
@@ -92,7 +93,9 @@ class Sizes(Protocol):
 
 
 class Reassignments:
-    def __init__(self, metadata: Metadata, controller: Controller, links: PeerLinks) -> None:
+    def __init__(self, metadata: Metadata, controller: Controller, links: PeerLinks, guard: Guard) -> None:
+        """`guard`: the catalogue of a node that starts may lack plans that are under way."""
+        self._guard = guard
         self._metadata = metadata
         self._controller = controller
         self._links = links
@@ -111,16 +114,19 @@ class Reassignments:
 
     async def foresee(self, order: PlanOrder, sizes: Sizes) -> Preview:
         """What the plan would do; nothing is done."""
+        self._guard.admit_read()
         moves, warnings = self._catalog.foresee(self._command(order))
         copied = await self._copied_bytes(moves, sizes)
         return Preview([self._move(move, ()) for move in moves], self._shares(moves, copied), warnings)
 
     async def all(self) -> list[PlanView]:
         """The latest first."""
+        self._guard.admit_read()
         copying = await self._copying()
         return [self._view(plan, copying) for plan in reversed(self._catalog.plans.all())]
 
     async def get(self, id: int) -> PlanView:
+        self._guard.admit_read()
         plan = self._catalog.plans.get(id)
         return self._view(plan, await self._copying() if plan.state.is_active else [])
 
