@@ -105,6 +105,7 @@ class Reassignments:
         return self._metadata.catalog
 
     async def make(self, order: PlanOrder) -> PlanView:
+        self._guard.admit_read()  # who is refused afterwards would not know that it is made
         events = await self._metadata.execute(self._command(order))
         made = next((event for event in events if isinstance(event, PlanMade)), None)
         if made is None:
@@ -131,17 +132,19 @@ class Reassignments:
         return self._view(plan, await self._copying() if plan.state.is_active else [])
 
     async def pause(self, id: int) -> PlanView:
-        await self._metadata.execute(PausePlan(id))
-        return await self.get(id)
+        return await self._change(PausePlan(id))
 
     async def resume(self, id: int) -> PlanView:
-        await self._metadata.execute(ResumePlan(id))
-        return await self.get(id)
+        return await self._change(ResumePlan(id))
 
     async def cancel(self, id: int) -> PlanView:
         """What is on its way goes back; what is done stays."""
-        await self._metadata.execute(CancelPlan(id))
-        return await self.get(id)
+        return await self._change(CancelPlan(id))
+
+    async def _change(self, command: PausePlan | ResumePlan | CancelPlan) -> PlanView:
+        self._guard.admit_read()
+        await self._metadata.execute(command)
+        return await self.get(command.id)
 
     # ---------------------------------------------------------------- names and numbers
 
