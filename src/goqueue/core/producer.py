@@ -5,7 +5,8 @@ batches (as many as a Kafka client may have in flight) and where its open transa
 `apply` alone changes: it is called after the append succeeded, and again for every batch and marker that recovery
 finds, so a sequence is consumed only if its records are in the log.
 
-A marker ends the transaction of its producer. With KIP-890 it carries an epoch one above that of the transaction:
+A marker ends the transaction of its producer. Until the marker is committed the transaction stays in the way of readers of
+committed records: a leader that comes without the marker would take back what they were told. With KIP-890 it carries an epoch one above that of the transaction:
 from then on whatever the old epoch still sends is refused, and the next batch begins at sequence 0.
 
 What a partition sends on to the home of its keys (ADR 35) comes under an id of its own, made of the producer's and of the
@@ -15,6 +16,7 @@ is a repetition.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -115,8 +117,15 @@ def origin_of(relayed: int) -> tuple[int, int]:
     return relayed & PRODUCER_ID_MAX, (relayed & ~_RELAYED) >> _ID_BITS
 
 
+class Ended(Struct, frozen=True, array_like=True):
+    """A transaction whose marker is in the log, and may not be committed."""
+
+    marker: int
+    start: int
+
+
 class ProducerTable:
-    def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
+    def __init__(self, entries: Iterable[ProducerEntry] = (), ended: Iterable[Ended] = ()) -> None:
         # In order of last use, so that the longest idle is the first to go.
         self._producers = {entry.producer_id: entry for entry in entries}
         # Start offset to producer. They begin in the order of their offsets, so the first is the oldest.
@@ -127,6 +136,9 @@ class ProducerTable:
                 if entry.transaction_start is not None
             )
         )
+        self._ended = deque(ended)  # in the order of their markers
+        # Where those that are open and those that have ended began, the oldest first.
+        self._unstable = dict.fromkeys(sorted([*self._open, *(one.start for one in self._ended)]))
 
     # ---------------------------------------------------------------- deciding
 
@@ -204,6 +216,7 @@ class ProducerTable:
             if event.is_transactional and entry.transaction_start is None:
                 entry.transaction_start = event.base_offset
                 self._open[event.base_offset] = id
+                self._unstable[event.base_offset] = None
         if len(self._producers) > PRODUCER_COUNT_MAX:
             self._forget_longest_idle()
 
@@ -211,6 +224,7 @@ class ProducerTable:
         entry.coordinator_epoch = event.coordinator_epoch
         if entry.transaction_start is not None:
             del self._open[entry.transaction_start]
+            self._ended.append(Ended(event.offset, entry.transaction_start))
             entry.transaction_start = None
 
     def _forget_longest_idle(self) -> None:
@@ -219,6 +233,11 @@ class ProducerTable:
         id = next(idle, None)
         if id is not None:
             del self._producers[id]
+
+    def settle(self, high_watermark: int) -> None:
+        """Everything before it is committed: transactions that ended there are out of the way."""
+        while self._ended and self._ended[0].marker < high_watermark:
+            del self._unstable[self._ended.popleft().start]
 
     def expire(self, now_ms: int) -> None:
         """Forget producers that have been idle for a week, but none with an open transaction."""
@@ -235,6 +254,13 @@ class ProducerTable:
     def first_open_offset(self) -> int | None:
         """Where the oldest open transaction began."""
         return next(iter(self._open), None)
+
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest one began that is open, or whose marker was not committed when this was `settle`d last."""
+        return next(iter(self._unstable), None)
+
+    def ended(self) -> list[Ended]:
+        return list(self._ended)
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
         return self._producers.get(producer_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -11,7 +10,6 @@ from goqueue.core.producer import Duplicate
 from goqueue.log.aborted import AbortedSpans
 from goqueue.log.batch import NO_PRODUCER, BatchHeader
 from goqueue.log.control import encode_marker
-from goqueue.log.disk import NotCached
 from goqueue.log.partition_log import PartitionLog, Slice
 from goqueue.model.cluster_errors import NotLeader, OffsetNotAvailable, ReplicationUnknown
 from goqueue.model.errors import (
@@ -23,15 +21,13 @@ from goqueue.model.errors import (
 )
 from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
+from goqueue.node.log_reading import LogReading
 from goqueue.node.metrics import Metrics
 from goqueue.node.parking import Parked, ParkedReaders
 from goqueue.node.producer_facts import ProducerFacts, facts_of
 from goqueue.node.producer_state import ProducerState
 from goqueue.node.settling import Settling
 from goqueue.node.threads import Threads
-
-logger = logging.getLogger(__name__)
-_DAMAGE_REPORTS_MAX = 1_000
 
 
 class Leadership(Protocol):
@@ -96,12 +92,11 @@ class Partition:
         self.commit = commit
         commit.when_synced = self._note_synced
         self._producers = producers
-        self._threads = threads
+        self._reading = LogReading(topic, index, log, threads, metrics)
         self._metrics = metrics
         self._on_write = on_write
         self._parked = ParkedReaders()
         self._leading: asyncio.Future[None] | None = None
-        self._damage_seen: set[int] = set()
         self.rewriting = asyncio.Lock()  # held while a thread rewrites files, which must stay till then
         self.indexing = asyncio.Lock()  # the same, for the lists of the lanes
         self.damage = damage
@@ -321,10 +316,12 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """As far as readers of committed records may go: to the oldest open transaction, or to what may be read."""
-        first_open = self._producers.table.first_open_offset()
-        watermark = self.visible_end
-        return watermark if first_open is None else max(self.log.log_start, min(first_open, watermark))
+        """As far as readers of committed records may go: to the oldest transaction that is open or whose marker is not
+        committed, or to what may be read."""
+        table, end = self._producers.table, self.visible_end
+        table.settle(self.log.high_watermark)
+        first = table.first_unstable_offset()
+        return end if first is None else max(self.log.log_start, min(first, end))
 
     def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions in offsets [start, end), as Kafka's clients want it."""
@@ -375,17 +372,11 @@ class Partition:
         if not is_own:
             end = min(end, self.visible_end)
         try:
-            try:
-                return self.log.read(offset, end=end, bytes_max=bytes_max, cached_only=True)
-            except (NotCached, FileNotFoundError):
-                return await self._threads.run(lambda: self._read_blocking(offset, end, bytes_max))
+            return await self._reading.read(offset, end=end, bytes_max=bytes_max)
         except DataCorrupt as error:
-            self._report_damage(error)
             if self._is_whole_elsewhere(error):
                 raise NotLeader(self.topic, self.index) from error
             raise
-        except OSError as error:
-            raise StorageError(f"reading {self.log.folder} failed: {error}") from error
 
     def _is_whole_elsewhere(self, error: DataCorrupt) -> bool:
         """Another replica has it, and is to lead; what is damaged here is mended when this node follows that one."""
@@ -395,12 +386,6 @@ class Partition:
         self.damaged_from = start if self.damaged_from is None else min(self.damaged_from, start)
         return self.leadership.damaged(self)
 
-    def _read_blocking(self, offset: int, end: int, bytes_max: int) -> Slice:
-        try:
-            return self.log.read(offset, end=end, bytes_max=bytes_max)
-        except FileNotFoundError:  # retention took the segment away; a second look says so
-            return self.log.read(offset, end=end, bytes_max=bytes_max)
-
     async def offset_at(self, timestamp_ms: int) -> int:
         """The offset of the first record at or after an instant; the end of what may be read if there is none."""
         found = await self.seek(timestamp_ms)
@@ -409,25 +394,12 @@ class Partition:
     async def seek(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Offset and timestamp of the first record at or after an instant, if there is one."""
         self._refuse_if_deleted()
-        try:
-            return await self._threads.run(lambda: self._seek_blocking(timestamp_ms))
-        except DataCorrupt as error:
-            self._report_damage(error)
-            raise
-        except OSError as error:
-            raise StorageError(f"reading {self.log.folder} failed: {error}") from error
+        return await self._reading.seek(timestamp_ms)
 
     async def newest(self) -> tuple[int, int] | None:
         """Offset and timestamp of the record with the largest timestamp, if there is a record."""
-        segments = self.log.segments
-        largest = await self._threads.run(lambda: max((one.max_timestamp for one in segments), default=-1))
-        return await self.seek(largest) if largest >= 0 else None
-
-    def _seek_blocking(self, timestamp_ms: int) -> tuple[int, int] | None:
-        try:
-            return self.log.first_at_or_after(timestamp_ms)
-        except FileNotFoundError:  # as above
-            return self.log.first_at_or_after(timestamp_ms)
+        self._refuse_if_deleted()
+        return await self._reading.newest()
 
     async def wait_beyond(self, offset: int, timeout_s: float, *, committed: bool = False) -> None:
         """Until the end of what may be read (or, of committed records, the last stable offset) is past `offset`, the time is
@@ -446,6 +418,7 @@ class Partition:
             self._parked.remove(parked)
 
     def _wake_reached(self) -> None:
+        self._producers.table.settle(self.log.high_watermark)  # also where nobody reads, or it would grow
         if self._parked:
             self._parked.wake_reached(self.visible_end, self.last_stable_offset)
 
@@ -487,13 +460,3 @@ class Partition:
     def _refuse_if_deleted(self) -> None:
         if self.is_deleted:
             raise TopicNotFound(self.topic)
-
-    def _report_damage(self, error: DataCorrupt) -> None:
-        """Once per range: a reader that retries must not fill the operator's log."""
-        if error.start not in self._damage_seen and len(self._damage_seen) < _DAMAGE_REPORTS_MAX:
-            self._damage_seen.add(error.start)
-            self._metrics.damage.inc()
-            logger.error(
-                "damaged records found topic=%s partition=%d detail=%r",
-                *(self.topic, self.index, error.sentence),
-            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from goqueue.core.producer import Appended, Completed, ProducerEntry, ProducerTable, last_sequence
+from goqueue.core.producer import Appended, Completed, Ended, ProducerEntry, ProducerTable, last_sequence
 from goqueue.log.aborted import Aborted
 from goqueue.log.batch import NO_PRODUCER, BatchHeader
 from goqueue.log.control import read_marker
@@ -21,7 +21,7 @@ class ProducerState:
             return
         found = msgspec.json.decode(state, type=_Snapshot | list[Appended])
         if isinstance(found, _Snapshot):
-            self.table = ProducerTable(found.producers)
+            self.table = ProducerTable(found.producers, found.ended)
             return
         for event in found:  # as version 1 of the checkpoint had it
             self.table.apply(event)
@@ -61,11 +61,12 @@ class ProducerState:
         return Aborted(header.producer_id, start, header.last_offset, stable)
 
     def snapshot(self) -> msgspec.Raw:
-        return msgspec.Raw(msgspec.json.encode(_Snapshot(self.table.entries())))
+        return msgspec.Raw(msgspec.json.encode(_Snapshot(self.table.entries(), self.table.ended())))
 
 
 class _Snapshot(msgspec.Struct):
     producers: list[ProducerEntry]
+    ended: list[Ended] = []
 
 
 def _appended(header: BatchHeader) -> Appended:

@@ -15,6 +15,7 @@ from goqueue.core.producer import (
     Appended,
     Completed,
     Duplicate,
+    Ended,
     ProducerEntry,
     ProducerTable,
     last_sequence,
@@ -54,7 +55,8 @@ def start_of(table: ProducerTable, id: int) -> int | None:
 
 def replayed(table: ProducerTable) -> ProducerTable:
     """Through the text in which a checkpoint keeps it."""
-    return ProducerTable(msgspec.json.decode(msgspec.json.encode(table.entries()), type=list[ProducerEntry]))
+    entries = msgspec.json.decode(msgspec.json.encode(table.entries()), type=list[ProducerEntry])
+    return ProducerTable(entries, msgspec.json.decode(msgspec.json.encode(table.ended()), type=list[Ended]))
 
 
 def test_transaction_begins_with_its_first_batch_and_ends_with_its_marker() -> None:
@@ -77,6 +79,21 @@ def test_oldest_open_transaction_is_the_one_that_began_first_whoever_wrote_last(
     end(table, 1, 0, 42)
     assert table.first_open_offset() == 30
     assert [entry.producer_id for entry in table.open_entries()] == [3]
+
+
+def test_transaction_is_in_the_way_until_its_marker_is_committed() -> None:
+    table = ProducerTable()
+    for id in (1, 2, 3):
+        write(table, Producer(id, 0, 0), 10 * id)
+    end(table, 2, 0, 31)
+    end(table, 1, 0, 32)
+    table.settle(31)
+    assert table.first_unstable_offset() == 10
+    table.settle(32)
+    assert (table.first_unstable_offset(), table.ended()) == (10, [Ended(32, 10)])
+    table = replayed(table)
+    table.settle(33)
+    assert (table.first_unstable_offset(), table.ended()) == (30, [])
 
 
 def test_plain_batch_in_the_middle_of_a_transaction_is_refused_and_after_it_is_fine() -> None:
@@ -205,6 +222,8 @@ class TransactionMachine(RuleBasedStateMachine):
         self.epochs: dict[int, int] = {}
         self.nexts: dict[int, int] = {}
         self.starts: dict[int, int] = {}
+        self.ended: dict[int, int] = {}  # marker to start
+        self.high_watermark = 0
 
     @rule(id=st.sampled_from(IDS), count=st.integers(1, 3), is_transactional=st.booleans())
     def send_next(self, id: int, count: int, is_transactional: bool) -> None:
@@ -228,8 +247,14 @@ class TransactionMachine(RuleBasedStateMachine):
             self.nexts[id] = 0
         self.epochs[id] = epoch
         self.nexts.setdefault(id, 0)
-        self.starts.pop(id, None)
+        if id in self.starts:
+            self.ended[self.offset] = self.starts.pop(id)
         self.offset += 1
+
+    @rule(step=st.integers(0, 8))
+    def commit(self, step: int) -> None:
+        self.high_watermark = min(self.offset, self.high_watermark + step)
+        self.table.settle(self.high_watermark)
 
     @rule(id=st.sampled_from(IDS), is_transactional=st.booleans())
     def come_from_the_past(self, id: int, is_transactional: bool) -> None:
@@ -257,10 +282,18 @@ class TransactionMachine(RuleBasedStateMachine):
         )
 
     @invariant()
+    def what_is_not_committed_is_in_the_way(self) -> None:
+        uncommitted = [start for marker, start in self.ended.items() if marker >= self.high_watermark]
+        starts = [*self.starts.values(), *uncommitted]
+        assert self.table.first_unstable_offset() == min(starts, default=None)
+        assert [one.start for one in self.table.ended()] == uncommitted
+
+    @invariant()
     def replayed_state_equals_live_state(self) -> None:
         again = replayed(self.table)
         assert again.entries() == self.table.entries()
         assert again.open_entries() == self.table.open_entries()
+        assert again.first_unstable_offset() == self.table.first_unstable_offset()
 
 
 TransactionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
