@@ -26,6 +26,12 @@ def test_no_invariant_is_broken_whatever_fails(first: int) -> None:
         assert outcome.violations == [], f"replay: python -m goqueue.sim --workload cluster --seed {seed}"
 
 
+def test_readers_at_followers_see_what_others_see() -> None:
+    for seed in range(3):
+        outcome = run_quietly(("racks", seed))
+        assert outcome.violations == [], f"replay: python -m goqueue.sim --workload racks --seed {seed}"
+
+
 def test_same_seed_gives_the_same_run() -> None:
     assert run_quietly(("cluster", 4)) == run_quietly(("cluster", 4))
 

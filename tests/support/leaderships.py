@@ -27,6 +27,9 @@ class PlayedLeadership:
     def synced(self, partition: Partition) -> None:
         pass
 
+    def readable_at(self, partition: Partition, offset: int) -> list[int]:
+        return []
+
     def appended(self, partition: Partition) -> None:
         if not self.are_away:
             partition.raise_watermark(partition.log.end)

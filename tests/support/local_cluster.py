@@ -43,6 +43,7 @@ class Seat(Struct, frozen=True):
     listen: int = 0  # for other nodes, where it is none of these
     level: int = LEVEL_NEWEST  # of features, that it says it understands
     patience: int = 1  # with which nodes that are silent are waited for
+    has_rack: bool = False  # of its name, and clients that are there read from it
 
 
 def config_of(seat: Seat) -> Config:
@@ -51,6 +52,8 @@ def config_of(seat: Seat) -> Config:
     )
     fast = ClusterConfig(
         peers=peers,
+        rack=f"node-{seat.number}" if seat.has_rack else "",
+        follower_reads=seat.has_rack,
         heartbeat_ms=200 * seat.patience,
         suspect_ms=500 * seat.patience,
         dead_ms=1_000 * seat.patience,
@@ -121,7 +124,15 @@ class LocalCluster:
     """Nodes 1 to `size`. The constructor returns when all are ready. A test whose clients ask each thing once has more `patience`, so that
     nobody is taken for dead only because the machine is busy."""
 
-    def __init__(self, folder: Path, size: int = 3, *, level: int = LEVEL_NEWEST, patience: int = 2) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        size: int = 3,
+        *,
+        level: int = LEVEL_NEWEST,
+        patience: int = 2,
+        has_racks: bool = False,
+    ) -> None:
         cluster = [port_of_ours() for _ in range(size)]
         self._folder = folder
         self._seats = {
@@ -133,6 +144,7 @@ class LocalCluster:
                 cluster,
                 level=level,
                 patience=patience,
+                has_rack=has_racks,
             )
             for number in range(1, size + 1)
         }

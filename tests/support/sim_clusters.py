@@ -26,10 +26,10 @@ _PATIENCE_S = 60.0
 
 
 class PlayedCluster:
-    def __init__(self, loop: SimLoop, size: int) -> None:
+    def __init__(self, loop: SimLoop, size: int, *, has_racks: bool = False) -> None:
         self.loop = loop
         self.network = loop.network
-        self.cluster = SimCluster(loop, size, Random(7), ClusterHistory())
+        self.cluster = SimCluster(loop, size, Random(7), ClusterHistory(), has_racks=has_racks)
         self.client = ClusterClient("client", self.cluster.names, Random(8))
         self._https: dict[str, SimHttpClient] = {}
 
@@ -99,9 +99,13 @@ class PlayedCluster:
         return result.error_code, result.base_offset
 
 
-def in_cluster(play: Callable[[PlayedCluster], Coroutine[Any, Any, T]], *, size: int = 3) -> T:
+def in_cluster(
+    play: Callable[[PlayedCluster], Coroutine[Any, Any, T]], *, size: int = 3, has_racks: bool = False
+) -> T:
+    """`has_racks`: each node stands in a rack of its name, and clients that are there read from it."""
+
     async def main(loop: SimLoop) -> T:
-        played = PlayedCluster(loop, size)
+        played = PlayedCluster(loop, size, has_racks=has_racks)
         try:
             await played.begin()
             return await play(played)

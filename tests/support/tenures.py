@@ -72,6 +72,9 @@ class PlayedLeadership:
     def synced(self, partition: Partition) -> None:
         pass
 
+    def readable_at(self, partition: Partition, offset: int) -> list[int]:
+        return []
+
     def appended(self, partition: Partition) -> None:
         if self.is_prompt:
             partition.raise_watermark(partition.log.end)

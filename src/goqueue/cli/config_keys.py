@@ -316,6 +316,11 @@ KEYS: tuple[Key, ...] = (
         _text("a text of up to 249 characters", lambda text: len(text) <= 249),
         "Where this node stands; the replicas of a partition are spread over racks.",
     ),
+    Key(
+        "cluster.follower_reads",
+        _switch(),
+        "Kafka consumers that say in which rack they are (client.rack) read from a replica in sync there. The same on all nodes.",
+    ),
     Key("cluster.heartbeat_ms", _INTERVAL, "How often a node says that it lives."),
     Key("cluster.suspect_ms", _INTERVAL, "A node that is silent for so long is suspected."),
     Key(

@@ -50,6 +50,7 @@ class ClusterConfig(Struct, frozen=True):
 
     peers: tuple[Peer, ...] = ()  # all of them, this one too; the first five vote. None: the node is alone
     rack: str = ""
+    follower_reads: bool = False  # clients that say in which rack they are read there
     heartbeat_ms: int = 3_000
     suspect_ms: int = 6_000
     dead_ms: int = 9_000  # its leaderships move after this

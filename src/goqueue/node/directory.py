@@ -31,6 +31,15 @@ class Directory:
         return self._config.is_solo
 
     @property
+    def rack(self) -> str:
+        """Of this node."""
+        return self._config.cluster.rack
+
+    @property
+    def allows_follower_reads(self) -> bool:
+        return self._config.cluster.follower_reads
+
+    @property
     def cluster_id(self) -> str:
         return self._metadata.catalog.cluster_id or f"goqueue-{self._config.node_id}"
 

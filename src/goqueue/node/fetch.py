@@ -19,6 +19,7 @@ from goqueue.model.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
+from goqueue.node.follower_reads import NOBODY, FollowerReads
 from goqueue.node.guard import Guard, NodeState
 from goqueue.node.ids import Ids
 from goqueue.node.metrics import Metrics
@@ -50,6 +51,7 @@ class Fetched(Struct):
     chunks: list[memoryview] = []
     size_bytes: int = 0
     aborted: list[tuple[int, int]] = []  # (producer id, first offset), of transactions in what was read
+    closest: int = NOBODY  # the node to ask instead, which is closer to the client
 
 
 class FetchLimits(Struct, frozen=True):
@@ -61,8 +63,11 @@ class FetchLimits(Struct, frozen=True):
 
 
 class Fetcher:
-    def __init__(self, topics: TopicTable, guard: Guard, metrics: Metrics, ids: Ids) -> None:
+    def __init__(
+        self, topics: TopicTable, guard: Guard, metrics: Metrics, ids: Ids, follower_reads: FollowerReads
+    ) -> None:
         self._ids = ids
+        self._follower_reads = follower_reads
         self._topics = topics
         self._guard = guard
         self._metrics = metrics
@@ -72,15 +77,15 @@ class Fetcher:
         return crc32c(self._ids.fresh().encode())
 
     async def fetch(
-        self, wanted: Sequence[Wanted], limits: FetchLimits, isolation: Isolation
+        self, wanted: Sequence[Wanted], limits: FetchLimits, isolation: Isolation, rack: str = ""
     ) -> list[Fetched]:
-        """One answer for each, in order."""
+        """One answer for each, in order. `rack`: where the client says that it is."""
         self._guard.admit_read()
         deadline = asyncio.get_running_loop().time() + limits.wait_ms / 1_000
         while True:
-            fetched = await self._collect(wanted, limits.bytes_max, isolation)
+            fetched = await self._collect(wanted, limits.bytes_max, isolation, rack)
             size = sum(one.size_bytes for one in fetched)
-            if size >= limits.bytes_min or any(one.error for one in fetched):
+            if size >= limits.bytes_min or any(one.error or one.closest != NOBODY for one in fetched):
                 break
             if not await self._more(wanted, fetched, isolation, deadline):
                 break
@@ -88,14 +93,25 @@ class Fetcher:
             self._metrics.read_bytes.inc(size)
         return fetched
 
-    async def _collect(self, wanted: Sequence[Wanted], bytes_max: int, isolation: Isolation) -> list[Fetched]:
+    async def _collect(
+        self, wanted: Sequence[Wanted], bytes_max: int, isolation: Isolation, rack: str
+    ) -> list[Fetched]:
         """The first batch is given however large it is, so that no limit can stop a reader for ever."""
         fetched: list[Fetched] = []
         left = bytes_max
         for want in wanted:
             try:
-                partition = self._topics.get(want.topic).partition(want.partition)
-                one = await self._read(partition, want, left, isolation, must_progress=left == bytes_max)
+                topic = self._topics.get(want.topic)
+                partition = topic.partition(want.partition)
+                if want.leader_epoch != NO_EPOCH:
+                    check_leader_epoch(partition, want.leader_epoch)
+                self._follower_reads.check(topic, partition, rack)
+                closest = self._follower_reads.closest(topic, partition, want.offset, rack)
+                if closest != NOBODY:
+                    one = _facts(partition)
+                    one.closest = closest
+                else:
+                    one = await self._read(partition, want, left, isolation, must_progress=left == bytes_max)
             except OffsetOutOfRange as error:
                 one = _facts(partition)
                 one.error = error
@@ -108,10 +124,7 @@ class Fetcher:
     async def _read(
         self, partition: Partition, want: Wanted, left: int, isolation: Isolation, *, must_progress: bool
     ) -> Fetched:
-        if want.leader_epoch != NO_EPOCH:
-            check_leader_epoch(partition, want.leader_epoch)
-        partition.check_leads()
-        log, leadership = partition.log, partition.leadership
+        log, leadership, epoch = partition.log, partition.leadership, partition.leader_epoch
         one = _facts(partition)
         # Beyond the high watermark there may be what a leader before this one has called committed: it will be so here.
         if not log.log_start <= want.offset <= log.end:
@@ -122,9 +135,8 @@ class Fetcher:
         if want.offset >= end or (room <= 0 and not must_progress):
             return one
         chunks, next_offset = await _readable(partition, want.offset, end, max(room, 1))
-        if (
-            partition.leadership is not leadership
-        ):  # which transactions were aborted may be forgotten with what was cut
+        if partition.leadership is not leadership or partition.leader_epoch != epoch:
+            # Which transactions were aborted may be forgotten with what was cut.
             raise NotLeader(partition.topic, partition.index, partition.leader)
         for chunk in chunks:
             size = len(chunk)

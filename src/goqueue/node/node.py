@@ -32,6 +32,7 @@ from goqueue.node.describe import Describer
 from goqueue.node.directory import Directory
 from goqueue.node.disk_watch import DiskWatch
 from goqueue.node.fetch import Fetcher
+from goqueue.node.follower_reads import FollowerReads
 from goqueue.node.forwarding import Forwarding
 from goqueue.node.groups.groups import Groups
 from goqueue.node.groups.members import Members
@@ -135,7 +136,7 @@ class Node:
         self.recurring = RecurringSchedules(self.scheduler, self._table, self._guard, self._threads, clock)
         self.catching_up = CatchingUp(self._metadata, links, self._local, self._table, self._spawn)
         self.publisher = self._make_publisher(clock, links)
-        self.fetcher = Fetcher(self._table, self._guard, self.metrics, ids)
+        self.fetcher = Fetcher(self._table, self._guard, self.metrics, ids, FollowerReads(self.directory))
         self.positions = Positions(self._table, self._guard)
         self.describer = Describer(self._table, self._guard, disk, self._threads)
         self.reader = Reader(self._table, self._guard, self.metrics, self._threads)

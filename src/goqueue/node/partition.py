@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from goqueue.core.producer import Duplicate
@@ -58,6 +58,9 @@ class Leadership(Protocol):
 
     def synced(self, partition: Partition) -> None:
         """More of it is on disk here."""
+
+    def readable_at(self, partition: Partition, offset: int) -> Sequence[int]:
+        """The numbers of followers in sync from which clients could read on from there."""
 
 
 class Stored(NamedTuple):

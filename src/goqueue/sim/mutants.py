@@ -159,6 +159,7 @@ MUTANTS: dict[str, Mutant] = {
     "acks-alone": Mutant("cluster", cluster_mutants.ack_alone),
     "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation, 2),
     "serves-past-high-watermark": Mutant("cluster", cluster_mutants.serve_past_high_watermark, 1),
+    "followers-show-everything": Mutant("racks", cluster_mutants.show_what_followers_have, 4),
     "leads-on": Mutant("cluster", cluster_mutants.lead_on, 7),
     "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 8),
     "reports-unsynced": Mutant("cluster", cluster_mutants.report_unsynced),

@@ -8,7 +8,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from goqueue.sim.cluster.run import run_cluster_seed, run_election_seed, run_keyed_seed, run_queues_seed
+from goqueue.sim.cluster.run import (
+    run_cluster_seed,
+    run_election_seed,
+    run_keyed_seed,
+    run_queues_seed,
+    run_racks_seed,
+)
 from goqueue.sim.kafka.run import run_kafka_seed
 from goqueue.sim.mutants import MUTANTS
 from goqueue.sim.outcome import Outcome
@@ -25,6 +31,7 @@ WORKLOADS: dict[str, Callable[[int], Outcome]] = {
     "elections": run_election_seed,
     "quorum": run_quorum_seed,
     "keyed": run_keyed_seed,
+    "racks": run_racks_seed,
 }
 
 

@@ -56,6 +56,17 @@ def test_the_high_watermark_waits_for_the_leaders_own_disk() -> None:
     assert replicas.high_watermark(LOG) == 10
 
 
+def test_clients_may_read_from_followers_in_sync_whose_log_reaches_to_where_they_are() -> None:
+    replicas = leader(state(1, 2))
+    append(replicas, LOG, 10)
+    assert replicas.readable_at(LOG, 0) == []
+    replicas.fetched(2, LOG, 7, 1, log_start=3)
+    replicas.fetched(3, LOG, 10, 1)  # has everything, and is not in sync
+    assert [replicas.readable_at(LOG, offset) for offset in (2, 3, 7, 8)] == [[], [2], [2], []]
+    replicas.began_anew(2, 5)
+    assert replicas.readable_at(LOG, 3) == [], "nobody knows what it has now"
+
+
 def test_what_is_nowhere_else_is_shown_before_it_is_on_disk() -> None:
     replicas = leader(state(replicas=(1,)))
     replicas.appended(LOG, 10)

@@ -16,6 +16,7 @@ from goqueue.wire.schema import NO_UUID, responses
 
 _R = responses("fetch")
 _NAMES_IDS_FROM = 13
+_NAMES_RACKS_FROM = 11
 _FETCH_BYTES_MAX = 55 * 1024 * 1024  # of one answer, whatever the client asks for; Kafka's fetch.max.bytes
 
 
@@ -45,12 +46,13 @@ class FetchApi:
             bytes_max=min(max(request.max_bytes, 0), _FETCH_BYTES_MAX),
         )
         isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
+        rack = request.rack_id if call.version >= _NAMES_RACKS_FROM else ""
         try:
             if session is None:
-                fetched = await self._fetcher.fetch(wanted, limits, isolation)
+                fetched = await self._fetcher.fetch(wanted, limits, isolation, rack)
                 return self._answer(call, NO_SESSION, zip(wanted, fetched, strict=True), unknown)
             asked = session.wanted()
-            fetched = await self._fetcher.fetch(asked, limits, isolation)
+            fetched = await self._fetcher.fetch(asked, limits, isolation, rack)
         except GoQueueError as error:
             return _R.FetchResponse(error_code=code_of(error))
         return self._answer(call, session.id, session.changed(asked, fetched), unknown)
@@ -130,6 +132,7 @@ def _partition(want: Wanted, found: Fetched) -> Any:
             _R.AbortedTransaction(producer_id=producer_id, first_offset=first)
             for producer_id, first in found.aborted
         ],
+        preferred_read_replica=found.closest,
         records=found.chunks,
     )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from goqueue.model.errors import FetchSessionNotFound, InvalidFetchSessionEpoch
 from goqueue.node.fetch import Fetched, Wanted
+from goqueue.node.follower_reads import NOBODY
 
 NO_SESSION = 0
 _FINAL_EPOCH = -1  # no session from now on
@@ -49,9 +50,10 @@ class Session:
             if one is None:
                 continue
             facts = (found.high_watermark, found.last_stable_offset, found.log_start)
-            if found.error is None and not found.size_bytes and facts == one.seen:
+            is_refused = found.error is not None or found.closest != NOBODY
+            if not is_refused and not found.size_bytes and facts == one.seen:
                 continue
-            one.seen = None if found.error else facts
+            one.seen = None if is_refused else facts
             if found.size_bytes:
                 self.partitions[place] = self.partitions.pop(place)
             news.append((want, found))

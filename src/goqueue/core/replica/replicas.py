@@ -32,6 +32,7 @@ class _Log:
 @dataclass(slots=True)
 class _Follower:
     offsets: dict[str, int] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)  # where its logs begin
     ends_seen: dict[str, int] = field(default_factory=dict)  # the leader's ends when it fetched last
     caught_up_ms: dict[str, int] = field(default_factory=dict)
     fetched_ms: dict[str, int] = field(default_factory=dict)
@@ -87,8 +88,8 @@ class Replicas:
         """The leader has everything before it on its own disk."""
         self._logs[name].durable_end = durable_end
 
-    def fetched(self, follower: int, name: str, offset: int, now_ms: int) -> None:
-        """It asks for what comes at `offset`, so it has everything before."""
+    def fetched(self, follower: int, name: str, offset: int, now_ms: int, *, log_start: int = 0) -> None:
+        """It asks for what comes at `offset`, so it has everything before, from `log_start` on."""
         one, log = self._followers.get(follower), self._logs.get(name)
         if one is None or log is None:
             return
@@ -98,6 +99,7 @@ class Replicas:
             one.caught_up_ms[name] = one.fetched_ms[name]
         one.has_left = False
         one.offsets[name] = offset
+        one.starts[name] = log_start
         one.ends_seen[name] = log.end
         one.fetched_ms[name] = now_ms
 
@@ -192,6 +194,15 @@ class Replicas:
             and self._asked_ms is None
             and self._has_caught_up(self._followers[follower])
         )
+
+    def readable_at(self, name: str, offset: int) -> list[int]:
+        """Followers in sync whose log has `offset`, or ends there, so that what comes next is there soon."""
+        return [
+            number
+            for number in self.state.in_sync
+            if (one := self._followers.get(number)) is not None
+            and one.starts.get(name, 0) <= offset <= one.offsets.get(name, UNKNOWN)
+        ]
 
     def lags(self) -> Mapping[int, int]:
         """How many records each follower is behind, over all logs."""

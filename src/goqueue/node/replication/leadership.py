@@ -97,9 +97,14 @@ class Leadership:
             self.replicas.synced(partition.topic, partition.log.durable_end)
             self._raise(partition)
 
-    def fetched(self, follower: int, partition: Partition, offset: int, now_ms: int) -> None:
-        """It has everything before `offset` on its disk."""
-        self.replicas.fetched(follower, partition.topic, offset, now_ms)
+    def readable_at(self, partition: Partition, offset: int) -> list[int]:
+        return self.replicas.readable_at(partition.topic, offset)
+
+    def fetched(
+        self, follower: int, partition: Partition, offset: int, now_ms: int, *, log_start: int
+    ) -> None:
+        """It has everything from `log_start` to `offset` on its disk."""
+        self.replicas.fetched(follower, partition.topic, offset, now_ms, log_start=log_start)
         if follower in self.replicas.state.in_sync:
             self._raise(partition)
 

@@ -66,7 +66,10 @@ class Replication:
         self._tasks: list[asyncio.Task[None]] = []
         self._watchers: list[LeadershipWatcher] = []
         self.server = ReplicaServer(
-            table, when_joinable=lambda _: self._keeper.wake(), when_begun=self._forget_positions
+            table,
+            when_joinable=lambda _: self._keeper.wake(),
+            when_begun=self._forget_positions,
+            hurries=config.follower_reads,
         )
         self._keeper = InSyncKeeper(
             self._leaderships,

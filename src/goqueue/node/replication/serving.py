@@ -32,14 +32,18 @@ _SWEEP_S: Final = 30.0
 class _Session:
     """What one follower has asked for over one connection, and what there is to tell it."""
 
-    def __init__(self, follower: int, stream: object) -> None:
+    def __init__(self, follower: int, stream: object, *, hurries: bool) -> None:
+        """`hurries`: the follower hears at once what is committed."""
         self.follower = follower
+        self.hurries = hurries
         self.stream = stream
         self.round = -1
         self.wants: dict[Place, ReplicaWant] = {}
         self.due: dict[Place, None] = {}  # to be looked at
         self.sent: dict[Place, None] = {}  # it has got records: it says what became of them
-        self.watermarks: dict[Place, None] = {}  # news that nobody has to hurry for
+        self.watermarks: dict[
+            Place, None
+        ] = {}  # news that need not hurry, unless clients read from followers
         self.told: dict[Place, int] = {}  # high watermarks: a quiet partition is not spoken of again
         self.swept_s = asyncio.get_running_loop().time()  # when all of them were told last
         self.waiting: asyncio.Future[None] | None = None
@@ -91,6 +95,12 @@ class _Session:
             self.wake()
         else:
             self.watermarks[place] = None
+            if self.hurries:
+                self.wake()
+
+    @property
+    def has_urgent_news(self) -> bool:
+        return self.hurries and bool(self.watermarks)
 
     def wake(self) -> None:
         if self.waiting is not None and not self.waiting.done():
@@ -99,10 +109,17 @@ class _Session:
 
 class ReplicaServer:
     def __init__(
-        self, table: TopicTable, when_joinable: Callable[[Partition], None], when_begun: WhenBegun
+        self,
+        table: TopicTable,
+        when_joinable: Callable[[Partition], None],
+        when_begun: WhenBegun,
+        *,
+        hurries: bool = False,
     ) -> None:
-        """`when_joinable`: a follower has caught up that is not in sync; `when_begun`: one begins a session."""
+        """`when_joinable`: a follower has caught up that is not in sync; `when_begun`: one begins a session. `hurries`:
+        followers hear at once what is committed, because clients read from them."""
         self._table = table
+        self._hurries = hurries
         self._when_joinable = when_joinable
         self._when_begun = when_begun
         self._sessions: dict[int, list[_Session]] = {}
@@ -130,7 +147,8 @@ class ReplicaServer:
         deadline = loop.time() + wait_ms / 1_000
         while True:
             found = await self._look(session, round.number, bytes_max)
-            if found or session.round != round.number or loop.time() >= deadline:
+            is_over = session.round != round.number or loop.time() >= deadline
+            if found or session.has_urgent_news or is_over:
                 session.sweep(loop.time())
                 found += await self._tell_watermarks(session, round.number)
                 session.note_told(found)
@@ -148,7 +166,7 @@ class ReplicaServer:
                 return session
         if round.number:
             raise FetchSessionNotFound("this connection has no session yet; begin one")
-        session = _Session(follower, stream)
+        session = _Session(follower, stream, hurries=self._hurries)
         self._sessions.setdefault(follower, []).append(session)
         return session
 
@@ -179,7 +197,7 @@ class ReplicaServer:
             raise OffsetOutOfRange(want.offset, earliest=log.log_start, latest=log.end)
         diverging = log.epochs.diverging(want.last_epoch, want.offset, log.end)
         if diverging is None:
-            leadership.fetched(follower, partition, want.offset, monotonic_ms())
+            leadership.fetched(follower, partition, want.offset, monotonic_ms(), log_start=want.log_start)
             if leadership.replicas.may_join(follower):
                 self._when_joinable(partition)
         return diverging
@@ -212,7 +230,7 @@ class ReplicaServer:
         return [await self._serve(session, want, 0) for want in wants]
 
     async def _until_told(self, session: _Session, deadline: float) -> None:
-        if session.due:
+        if session.due or session.has_urgent_news:
             return
         waiting = session.waiting = asyncio.get_running_loop().create_future()
         try:

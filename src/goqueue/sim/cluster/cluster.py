@@ -26,8 +26,11 @@ class SimCluster:
         rng: Random,
         history: ClusterHistory,
         chances: Sequence[Chance] | None = None,
+        *,
+        has_racks: bool = False,
     ) -> None:
         """`chances` are those of the nodes, by number; without them the seed decides."""
+        self.has_racks = has_racks
         self.names = [f"node-{number}" for number in range(1, size + 1)]
         self._loop = loop
         self._history = history
@@ -38,7 +41,7 @@ class SimCluster:
         self.hosts = {
             name: SimHost(
                 loop,
-                node_config(name, self.names),
+                node_config(name, self.names, has_racks=has_racks),
                 Random(rng.getrandbits(64)),
                 self._watch,
                 chances[at] if chances else None,

@@ -38,14 +38,17 @@ Watch = Callable[["SimHost", Node], None]
 Chance = Callable[[int], int]
 
 
-def node_config(name: str, names: list[str]) -> NodeConfig:
-    """Impatient nodes: a run has many elections in few virtual seconds."""
+def node_config(name: str, names: list[str], *, has_racks: bool = False) -> NodeConfig:
+    """Impatient nodes: a run has many elections in few virtual seconds. `has_racks`: each stands in one of its own, of its
+    name, and clients read where they are."""
     return NodeConfig(
         node_id=name,
         log=LogConfig(checkpoint_interval_ms=3_000, cleanup_interval_ms=5_000, sync_timeout_ms=10_000),
         groups=GroupConfig(consumer_session_ms=3_000, consumer_heartbeat_ms=700, gate_wait_ms=600_000),
         cluster=ClusterConfig(
             peers=tuple(Peer(each, each, CLUSTER_PORT) for each in names),
+            rack=name if has_racks else "",
+            follower_reads=has_racks,
             heartbeat_ms=400,
             suspect_ms=800,
             dead_ms=1_200,

@@ -15,6 +15,7 @@ from goqueue.core.raft import election, voters
 from goqueue.core.raft.election import is_up_to_date
 from goqueue.core.raft.messages import AskVote
 from goqueue.core.raft.raft import HardState, Raft
+from goqueue.log.batch import BatchHeader
 from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.partition_log import Slice
 from goqueue.model.errors import GoQueueError
@@ -88,6 +89,19 @@ def serve_past_high_watermark() -> Iterator[None]:
         return found
 
     with patch.object(Partition, "read", read_all), patch.object(fetch, "_facts", bold):
+        yield
+
+
+@contextmanager
+def show_what_followers_have() -> Iterator[None]:
+    """A follower takes everything in its log for committed."""
+    replicate = Partition.replicate
+
+    def bold(self: Partition, batch: memoryview, header: BatchHeader, *, now_ms: int) -> None:
+        replicate(self, batch, header, now_ms=now_ms)
+        self.note_watermark(self.log.end)
+
+    with patch.object(Partition, "replicate", bold):
         yield
 
 

@@ -21,6 +21,7 @@ class Fetched(NamedTuple):
     values: dict[int, str]  # by offset, also of transactions that are open or aborted
     next_offset: int
     high_watermark: int
+    closest: int  # the replica to ask instead; -1: none
 
 
 class ClusterReader:
@@ -32,6 +33,7 @@ class ClusterReader:
         self._client = world.client(name)
         self._name = name
         self._is_roaming = is_roaming
+        self._rack = world.rack()
         self._positions: dict[Part, int] = {}
 
     async def run(self) -> None:
@@ -54,15 +56,12 @@ class ClusterReader:
             self._positions[part] = 0
         start = self._positions.get(part, 0)
         leader = await self._client.leader_of(part)
-        read = await fetch(
-            self._client,
-            leader.host,
-            part,
-            start,
-            epoch=leader.epoch,
-            wait_ms=self._rng.choice((0, 200, 1_000)),
-            bytes_max=self._rng.choice((200, 2_000, _BYTES_MAX)),
-        )
+        wait_ms, bytes_max = self._rng.choice((0, 200, 1_000)), self._rng.choice((200, 2_000, _BYTES_MAX))
+        limits = {"epoch": leader.epoch, "wait_ms": wait_ms, "bytes_max": bytes_max}
+        read = await fetch(self._client, leader.host, part, start, rack=self._rack, **limits)
+        if isinstance(read, Fetched) and read.closest >= 0:
+            await self._read_closer(f"node-{read.closest}", part, start, limits)
+            return
         if isinstance(read, int):
             self._client.doubt(part)
             if read not in RETRIABLE:
@@ -73,10 +72,21 @@ class ClusterReader:
         self._note(leader.host, part, start, read, leader.epoch)
         self._positions[part] = read.next_offset
 
+    async def _read_closer(self, host: str, part: Part, start: int, limits: dict[str, int]) -> None:
+        read = await fetch(self._client, host, part, start, rack=self._rack, **limits)
+        if not isinstance(read, int):
+            self._note(host, part, start, read)
+            self._positions[part] = read.next_offset
+        elif read not in RETRIABLE and read != OFFSET_OUT_OF_RANGE:  # which says: ask the leader again
+            self._world.history.violate(
+                f"{self._name}: {part} at {start} gave {read} on {host} at {now_s():.3f} s"
+            )
+
     async def _roam(self, part: Part) -> None:
         """Whoever has the partition may serve it, as far as it knows that it is committed."""
         host = self._rng.choice(self._world.cluster.names)
-        read = await fetch(self._client, host, part, 0, epoch=-1, wait_ms=0, bytes_max=_BYTES_MAX)
+        rack = host if self._rack else ""
+        read = await fetch(self._client, host, part, 0, rack=rack, epoch=-1, wait_ms=0, bytes_max=_BYTES_MAX)
         if not isinstance(read, int):
             self._note(host, part, 0, read)
         elif read not in RETRIABLE:
@@ -98,7 +108,15 @@ class ClusterReader:
 
 
 async def fetch(
-    client: ClusterClient, host: str, part: Part, start: int, *, epoch: int, wait_ms: int, bytes_max: int
+    client: ClusterClient,
+    host: str,
+    part: Part,
+    start: int,
+    *,
+    epoch: int,
+    wait_ms: int,
+    bytes_max: int,
+    rack: str = "",
 ) -> Fetched | int:
     """What there is, or an error code."""
     kinds = requests("fetch")
@@ -109,6 +127,7 @@ async def fetch(
         max_wait_ms=wait_ms,
         min_bytes=1,
         max_bytes=bytes_max,
+        rack_id=rack,
         topics=[
             kinds.FetchTopic(
                 topic=part.topic,
@@ -131,7 +150,7 @@ async def fetch(
     records = read_records(bytes(one.records or b""), start)
     if records.is_corrupt:
         raise AssertionError(f"{host} served a damaged batch of {part} after {records.next_offset}")
-    return Fetched(records.values, records.next_offset, one.high_watermark)
+    return Fetched(records.values, records.next_offset, one.high_watermark, one.preferred_read_replica)
 
 
 async def end_of(client: ClusterClient, host: str, part: Part, epoch: int) -> int | None:

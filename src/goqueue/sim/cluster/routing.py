@@ -31,7 +31,9 @@ class Kind(IntEnum):
 
 
 class RoutedClient:
-    def __init__(self, name: str, hosts: list[str], rng: Random) -> None:
+    def __init__(self, name: str, hosts: list[str], rng: Random, *, rack: str = "") -> None:
+        """`rack`: where it is; it reads from the replica that its leaders send it to (KIP-392)."""
+        self._rack = rack
         self._nodes = ClusterClient(name, hosts, rng, timeout_s=_TIMEOUT_S)
         self._coordinators: dict[tuple[Kind, str], str] = {}
 
@@ -85,6 +87,8 @@ class RoutedClient:
         """All of them at once. What one of them does not serve is not in the answer, unless nobody serves anything; but
         whoever asks where epochs end wants all of it."""
         shares = await self._shares(fields["topics"])
+        if api == "fetch" and self._rack:
+            fields = fields | {"rack_id": self._rack}
         if not shares:
             return await self._nodes.ask_any(api, version, **fields)
         answers = await asyncio.gather(
@@ -102,12 +106,31 @@ class RoutedClient:
                 self._doubt(shares[host])
                 continue
             self._drop_refused(answer)
+            if api == "fetch" and self._rack:
+                await self._read_closer(answer, shares[host], version, fields)
             whole = _joined(whole, answer)
         wanted_count = sum(len(topics) for topics in shares.values())
         found_count = sum(len(topic.partitions) for topic in _topics(whole)) if whole else 0
         if not found_count or (found_count < wanted_count and api != "fetch"):
             raise NoAnswer(f"{api}: {found_count} of {wanted_count} partitions are served")
         return whole
+
+    async def _read_closer(self, answer: Any, asked: list[Any], version: int, fields: dict[str, Any]) -> None:
+        """Put what a closer replica says in the place of who sent there; nothing where that one does not serve it."""
+        by_part = {_part_of(topic, topic.partitions[0]): topic for topic in asked}
+        for topic in answer.responses:
+            sent_on = [one for one in topic.partitions if one.preferred_read_replica >= 0]
+            topic.partitions = [one for one in topic.partitions if one not in sent_on]
+            for one in sent_on:
+                again = fields | {"topics": [by_part[_part_of(topic, one)]]}
+                try:
+                    closer = await self._nodes.ask(
+                        f"node-{one.preferred_read_replica}", "fetch", version, **again
+                    )
+                except NoAnswer:
+                    continue
+                served = [found for each in closer.responses for found in each.partitions]
+                topic.partitions += [found for found in served if not found.error_code]
 
     async def _shares(self, topics: list[Any]) -> dict[str, list[Any]]:
         """What to ask of which host: every partition has a topic of its own here. A leader of long ago, that does not know

@@ -62,6 +62,11 @@ def run_keyed_seed(seed: int) -> Outcome:
     return _run(seed, "keyed")
 
 
+def run_racks_seed(seed: int) -> Outcome:
+    """Clients read from the replicas that are closest to them."""
+    return _run(seed, "racks")
+
+
 def run_election_seed(seed: int) -> Outcome:
     """Many elections and little else: what goes wrong there is rare."""
     return _run(seed, "elections")
@@ -84,7 +89,9 @@ class _Run:
         self._rng = rng = Random(f"{workload}-{seed}")
         self._history = ClusterHistory()
         self._size = rng.choice((3, 3, 3, 5))
-        self._cluster = SimCluster(loop, self._size, Random(rng.getrandbits(64)), self._history)
+        self._cluster = SimCluster(
+            loop, self._size, Random(rng.getrandbits(64)), self._history, has_racks=workload == "racks"
+        )
         self._world = World(loop, self._history, self._cluster, Random(rng.getrandbits(64)))
         self._weather = Weather(
             self._cluster,
@@ -100,7 +107,12 @@ class _Run:
     def _taking_part(self) -> list[NewParty]:
         choice = Random(f"{self._workload}-{self._seed}-parties")
         drawn = [new_party for new_party in PARTIES if choice.random() < _PARTY_RATE]
-        rosters: dict[str, list[NewParty]] = {"queues": list(_OF_QUEUES), "elections": [], "keyed": [Keyed]}
+        rosters: dict[str, list[NewParty]] = {
+            "queues": list(_OF_QUEUES),
+            "elections": [],
+            "keyed": [Keyed],
+            "racks": [Groups, Transactions],
+        }
         return rosters.get(self._workload, drawn)
 
     async def run(self) -> Outcome:

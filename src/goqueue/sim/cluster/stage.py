@@ -14,7 +14,7 @@ from goqueue.sim.http import NoAnswer
 from goqueue.sim.kafka.client import KafkaClient, requests
 from goqueue.sim.kafka.history import KafkaHistory, Part
 from goqueue.sim.kafka.members import ClassicMember, ConsumerMember, Member, PlainSharing
-from goqueue.sim.kafka.readers import read_everything
+from goqueue.sim.kafka.readers import LAST_LOOK, read_everything
 from goqueue.sim.kafka.workers import read_offsets
 from goqueue.sim.kafka.world import World as KafkaWorld
 
@@ -32,7 +32,12 @@ class Stage:
             self.history,
             rng,
             hosts=world.hosts,
-            new_client=lambda client: RoutedClient(client, world.cluster.names, world.child()),
+            new_client=lambda client: RoutedClient(
+                client,
+                world.cluster.names,
+                world.child(),
+                rack="" if client == LAST_LOOK else world.rack(),
+            ),
         )
         self.waits_for = ""
         self._cluster = world

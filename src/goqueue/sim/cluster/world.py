@@ -49,6 +49,10 @@ class World:
     def child(self) -> Random:
         return Random(self.rng.getrandbits(64))
 
+    def rack(self) -> str:
+        """Of a client: that of any node."""
+        return self.child().choice(self.cluster.names) if self.cluster.has_racks else ""
+
     async def breathe(self, rng: Random, per_s: float) -> None:
         """Between two things that a client does, of so many in a second."""
         pause_s = rng.expovariate(per_s)

@@ -9,6 +9,8 @@ from goqueue.sim.kafka.fetching import Fetching, Position
 from goqueue.sim.kafka.history import FinalLog, Part
 from goqueue.sim.kafka.world import World, pause
 
+LAST_LOOK = "last-look"
+
 
 class LiveReader:
     """Follows all partitions; from their start again whenever it has to connect again."""
@@ -50,8 +52,8 @@ async def read_everything(world: World, parts: list[Part]) -> None:
 
 
 async def _read(world: World, part: Part, values: dict[int, str], *, is_committed: bool) -> None:
-    client = world.client("last-look")
-    fetching = Fetching(world.history, client, f"last-look-{is_committed}", is_committed=is_committed)
+    client = world.client(LAST_LOOK)
+    fetching = Fetching(world.history, client, f"{LAST_LOOK}-{is_committed}", is_committed=is_committed)
     position = Position(0)
     try:
         while True:

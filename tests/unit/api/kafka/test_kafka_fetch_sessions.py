@@ -49,6 +49,14 @@ def test_only_what_has_changed_is_told(sessions: FetchSessions) -> None:
     assert news(session, nothing(), nothing(6), nothing()) == [0]  # after an error it hears when all is well
 
 
+def test_who_is_sent_to_another_replica_is_told_so_every_time(sessions: FetchSessions) -> None:
+    session = begun(sessions, 0)
+    sent_on = Fetched(None, 5, 5, 0, closest=2)
+    assert news(session, nothing()) == [0]
+    assert news(session, sent_on) == [0]
+    assert news(session, sent_on) == [0]
+
+
 def test_one_that_gave_data_goes_to_the_end_of_the_line(sessions: FetchSessions) -> None:
     session = begun(sessions, 0, 1, 2)
     assert news(session, something(), nothing(), nothing()) == [0, 1, 2]
