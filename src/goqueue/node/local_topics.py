@@ -103,14 +103,18 @@ class LocalTopics:
 
     async def missing(self, number: int) -> list[tuple[str, int]]:
         """Partitions that others count on this node for, and of which it has no folder."""
-        catalog, has = self._metadata.catalog, self._folders.has
-        counted = [
-            (topic.name, index)
+        catalog, absent = self._metadata.catalog, self._folders.absent
+        counted = {
+            topic.name: [
+                index
+                for index, state in enumerate(catalog.partitions_of(topic.name))
+                if number in (*state.in_sync, *state.eligible)
+            ]
             for topic in catalog.topics()
-            for index, state in enumerate(catalog.partitions_of(topic.name))
-            if number in (*state.in_sync, *state.eligible)
-        ]
-        return await self._threads.run(lambda: [place for place in counted if not has(*place)])
+        }
+        return await self._threads.run(
+            lambda: [(name, index) for name, indexes in counted.items() for index in absent(name, indexes)]
+        )
 
     def damaged(self) -> list[tuple[str, int]]:
         """Partitions that are damaged here, or whose companions are, and that another node has, too."""

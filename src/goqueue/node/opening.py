@@ -17,6 +17,7 @@ from goqueue.node.producer_state import ProducerState
 from goqueue.node.threads import Threads
 
 logger = logging.getLogger(__name__)
+_Recovered = tuple[PartitionLog, ProducerState, RecoveryReport]
 
 
 class PartitionOpener:
@@ -43,15 +44,16 @@ class PartitionOpener:
 
     async def open(self, topic: str, indexes: Sequence[int], settings: TopicSettings) -> list[Partition]:
         """Recover partitions of a topic, one after another in one thread."""
-        opened = await self._threads.run(lambda: [self._recover(topic, index, settings) for index in indexes])
+        opened = await self._threads.run(lambda: self._recover_all(topic, indexes, settings))
         return [self._started(topic, index, *found) for index, found in zip(indexes, opened, strict=True)]
 
-    def _recover(
-        self, topic: str, index: int, settings: TopicSettings
-    ) -> tuple[PartitionLog, ProducerState, RecoveryReport]:
+    def _recover_all(self, topic: str, indexes: Sequence[int], settings: TopicSettings) -> list[_Recovered]:
+        folders = {entry.name for entry in self._disk.list(f"{LOGS}/{topic}")}
+        return [self._recover(topic, index, settings, is_there=str(index) in folders) for index in indexes]
+
+    def _recover(self, topic: str, index: int, settings: TopicSettings, *, is_there: bool) -> _Recovered:
         state = ProducerState()
         folder = partition_folder(topic, index)
-        is_there = any(entry.name == str(index) for entry in self._disk.list(f"{LOGS}/{topic}"))
         if not is_there:  # it was made before the topic was, so somebody took it away
             self._disk.make_dir(folder)
         log, report = open_log(self._disk, folder, settings, state)
