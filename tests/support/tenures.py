@@ -246,8 +246,8 @@ class Stage:
     async def _ensure(self, topic: str, kind: CompanionKind) -> None:
         """As the controller and the catalogue would."""
         self._kinds = [one for one in Companion if one in self._kinds or one.kind == kind]
-        made = await self.companions.follow(topic, 0, [_KINDS[one] for one in self._kinds])
-        for one in made:
+        made = await self.companions.follow(topic, [0], [_KINDS[one] for one in self._kinds])
+        for one in made[0]:
             if self.leadership is not None and one.leadership is not self.leadership:
                 one.take_over(self.leadership)
                 await one.lead()

@@ -8,7 +8,7 @@ cluster the catalogue says which companions a topic has: they have its replicas 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -102,28 +102,38 @@ class Companions:
             if found is None:
                 raise CoordinatorNotAvailable(f"{name}-{index} is not open on this node yet; try again")
             return found
-        return await self._open(kind, topic, index, self._table.get(topic).partition)
+        (opened,) = await self._open(kind, topic, [index], self._table.get(topic).partition)
+        return opened
 
-    async def follow(self, topic: str, index: int, kinds: Collection[str]) -> list[Partition]:
-        """On a node of a cluster: those of a partition that it holds."""
-        return [
-            await self._open(kind, topic, index, lambda _: None) for kind in Companion if kind.kind in kinds
-        ]
+    async def follow(
+        self, topic: str, indexes: Sequence[int], kinds: Collection[str]
+    ) -> dict[int, list[Partition]]:
+        """On a node of a cluster: those of the partitions that it holds, all of a kind at once."""
+        found: dict[int, list[Partition]] = {index: [] for index in indexes}
+        for kind in Companion:
+            if kind.kind in kinds:
+                for one in await self._open(kind, topic, indexes, lambda _: None):
+                    found[one.index].append(one)
+        return found
 
     async def _open(
-        self, kind: Companion, topic: str, index: int, check: Callable[[int], object]
-    ) -> Partition:
+        self, kind: Companion, topic: str, indexes: Sequence[int], check: Callable[[int], object]
+    ) -> list[Partition]:
         name = kind.of(topic)
         async with self._opening.setdefault(name, asyncio.Lock()):
-            check(index)  # it may have been deleted meanwhile
-            known = self._table.companion(name, index)
-            if known is None:
-                await self._threads.run(lambda: self._make_folder(name, index))
-                (known,) = await self._opener.open(name, [index], _SETTINGS[kind])
-                self._table.put_companion(known)
-            return known
+            for index in indexes:
+                check(index)  # it may have been deleted meanwhile
+            known = {index: self._table.companion(name, index) for index in indexes}
+            wanted = [index for index, one in known.items() if one is None]
+            if wanted:
+                await self._threads.run(lambda: self._make_folders(name, wanted))
+                for one in await self._opener.open(name, wanted, _SETTINGS[kind]):
+                    self._table.put_companion(one)
+                    known[one.index] = one
+            return [one for one in known.values() if one is not None]
 
-    def _make_folder(self, name: str, index: int) -> None:
-        self._disk.make_dir(partition_folder(name, index))
+    def _make_folders(self, name: str, indexes: Sequence[int]) -> None:
+        for index in indexes:
+            self._disk.make_dir(partition_folder(name, index))
         self._disk.sync_dir(f"{LOGS}/{name}")
         self._disk.sync_dir(LOGS)

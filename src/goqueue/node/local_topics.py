@@ -238,15 +238,17 @@ class LocalTopics:
         replication = self._replication
         if replication is None:
             return
-        kinds = self._metadata.catalog.companions(topic.facts.name)
+        name = topic.facts.name
+        kinds = self._metadata.catalog.companions(name)
         least = topic.settings.min_insync_replicas
         # A topic may have thousands of partitions, of which one has changed.
         changed = [
             index for index in topic.local if topic.assigned.get(index) != (topic.states[index], kinds, least)
         ]
+        companions = await self._companions.follow(name, changed, kinds)
         for at in range(0, len(changed), _AT_ONCE):
             roles = [
-                self._assign_one(replication, topic, index, kinds, least)
+                self._assign_one(replication, topic, [topic.local[index], *companions[index]], kinds, least)
                 for index in changed[at : at + _AT_ONCE]
             ]
             failures = [
@@ -256,13 +258,18 @@ class LocalTopics:
                 raise failures[0]
 
     async def _assign_one(
-        self, replication: Replication, topic: OpenTopic, index: int, kinds: frozenset[str], least: int
+        self,
+        replication: Replication,
+        topic: OpenTopic,
+        partitions: Sequence[Partition],
+        kinds: frozenset[str],
+        least: int,
     ) -> None:
-        name, state = topic.facts.name, topic.states[index]
+        """A partition of the topic, which comes first, and its companions."""
+        index = partitions[0].index
+        state = topic.states[index]
         topic.assigned.pop(index, None)
-        companions = await self._companions.follow(name, index, kinds)
-        partitions = [topic.local[index], *companions]
-        await replication.assign((name, index), partitions, state, min_in_sync=least)
+        await replication.assign((topic.facts.name, index), partitions, state, min_in_sync=least)
         topic.assigned[index] = state, kinds, least
 
     # ---------------------------------------------------------------- letting go
