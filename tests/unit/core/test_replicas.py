@@ -232,6 +232,21 @@ def test_a_proposal_is_repeated_only_after_a_while() -> None:
     assert proposed(replicas, 3_000) == (1,)
 
 
+def test_who_is_fenced_is_proposed_when_it_is_not_and_at_once() -> None:
+    """The controller would refuse it, and what it refused is not asked again for a while."""
+    replicas = leader(state(1, 2))
+    replicas.fetched(2, LOG, 0, 1)
+    replicas.fetched(3, LOG, 0, 1)
+
+    def wanted(now_ms: int, *fenced: int) -> tuple[int, ...] | None:
+        heard = {2: now_ms, 3: now_ms}
+        return replicas.proposal(now_ms, heard_ms=heard, lag_ms_max=LAG_MS, retry_ms=LAG_MS, fenced=fenced)
+
+    assert wanted(10, 3) is None
+    assert wanted(20, 2, 3) is None  # whoever is in sync is not the leader's to judge by that
+    assert wanted(30) == (1, 2, 3)
+
+
 def test_a_follower_joins_only_with_all_that_a_leader_before_may_have_committed() -> None:
     """The new leader's high watermark lags behind what its predecessor told its clients."""
     replicas = Replicas(1, state(1, 2), min_in_sync=2, now_ms=0)

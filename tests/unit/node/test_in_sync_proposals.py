@@ -110,7 +110,7 @@ class Leader:
             replicas.fetched(follower, "orders", 10, 1)
         self._spawn(
             InSyncKeeper(
-                {ORDERS: leadership}, {2: FOREVER_MS, 3: FOREVER_MS}, self._propose, lag_ms_max=LAG_MS
+                {ORDERS: leadership}, {2: FOREVER_MS, 3: FOREVER_MS}, self._propose, tuple, lag_ms_max=LAG_MS
             ).run()
         )
         return leadership

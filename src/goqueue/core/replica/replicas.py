@@ -157,17 +157,20 @@ class Replicas:
         heard_ms: Mapping[int, int],
         lag_ms_max: int,
         retry_ms: int,
+        fenced: Collection[int] = (),
         resigns: bool = False,
     ) -> tuple[int, ...] | None:
         """The in-sync set as it should be, if the controller has to be asked. Asked again only after a while. `heard_ms` says
-        when each node was last heard of: one that has everything need not say so of every partition. `resigns`: the
-        leader's own disk has failed, and another is to lead if there is one."""
+        when each node was last heard of: one that has everything need not say so of every partition. Nobody who is `fenced` is
+        proposed to join: that would be refused, and not asked again for a while. `resigns`: the leader's own disk has
+        failed, and another is to lead if there is one."""
         if self._asked_ms is not None and now_ms - self._asked_ms < retry_ms:
             return None
         if not self.is_complete and not resigns:
             return None
         oldest_ms = now_ms - lag_ms_max
-        wanted = tuple(number for number in self.state.replicas if self._belongs(number, heard_ms, oldest_ms))
+        belonging = [number for number in self.state.replicas if self._belongs(number, heard_ms, oldest_ms)]
+        wanted = tuple(number for number in belonging if number not in fenced or number in self.state.in_sync)
         if resigns and len(wanted) > 1:
             wanted = tuple(number for number in wanted if number != self._me)
         if set(wanted) == set(self.state.in_sync) and self._pending is None:

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Collection, Coroutine, Sequence
 
 from goqueue import __version__
-from goqueue.core.catalog import AlterPartitions, Event, NodeRegistered, NodeRemoved
+from goqueue.core.catalog import AlterPartitions, Event, NodeRegistered, NodeRemoved, NodeStateChanged
 from goqueue.core.cluster.commands import InSyncProposal
-from goqueue.core.cluster.nodes import Endpoints
+from goqueue.core.cluster.nodes import Endpoints, NodeState
 from goqueue.core.cluster.partitions import NEVER
 from goqueue.core.raft.config import RaftConfig
 from goqueue.log.disk import Disk
@@ -97,6 +97,7 @@ class ClusterMember:
             spawn,
             name_of=self._name_of,
             propose=self._propose,
+            fenced=self._fenced,
             limit_of=self._limit_of,
             unclean_epoch_of=self._unclean_epoch_of,
             controller_heard_ms=self.membership.controller_heard_ms,
@@ -106,7 +107,7 @@ class ClusterMember:
         self._has_ended = False
         self._spawn = spawn
         metadata.when_applied(self._note_nodes)
-        metadata.when_restored(self._remember)
+        metadata.when_restored(self._note_all_nodes)
         self.membership.copying = self._copying
         self.membership.is_full = lambda: disk_watch.is_full
         disk_watch.when_changed(self.membership.wake)
@@ -165,6 +166,12 @@ class ClusterMember:
     def _note_nodes(self, events: Sequence[Event]) -> None:
         if any(isinstance(event, NodeRegistered | NodeRemoved) for event in events):
             self._remember()
+        if any(isinstance(one, NodeStateChanged) and one.state is not NodeState.FENCED for one in events):
+            self.replication.note_unfenced()
+
+    def _note_all_nodes(self) -> None:
+        self._remember()
+        self.replication.note_unfenced()
 
     def _remember(self) -> None:
         """Only once it has joined: what is replayed before is older than what is remembered."""
@@ -189,6 +196,10 @@ class ClusterMember:
     def _name_of(self, number: int) -> str | None:
         node = self._metadata.catalog.node_by_number(number)
         return None if node is None else node.name
+
+    def _fenced(self) -> set[int]:
+        nodes = self._metadata.catalog.nodes()
+        return {node.number for node in nodes if node.state is NodeState.FENCED}
 
     async def _propose(self, proposals: list[InSyncProposal]) -> Collection[tuple[str, int]]:
         command = AlterPartitions(self.replication.number, self.membership.incarnation, proposals)

@@ -22,6 +22,7 @@ Place = tuple[str, int]
 Propose = Callable[
     [list[InSyncProposal]], Awaitable[Collection[Place]]
 ]  # gives back what is refused for sure
+Fenced = Callable[[], Collection[int]]  # nodes that the controller lets into no in-sync set
 
 
 class InSyncKeeper:
@@ -30,17 +31,19 @@ class InSyncKeeper:
         leaderships: Mapping[Place, Leadership],
         heard_ms: Mapping[int, int],
         propose: Propose,
+        fenced: Fenced,
         *,
         lag_ms_max: int,
     ) -> None:
         self._heard_ms = heard_ms
         self._leaderships = leaderships
         self._propose = propose
+        self._fenced = fenced
         self._lag_ms_max = lag_ms_max
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Somebody has caught up, or the disk has refused a write."""
+        """Somebody has caught up, or is not fenced any more, or the disk has refused a write."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -80,6 +83,7 @@ class InSyncKeeper:
 
     def _proposals(self, now_ms: int) -> list[InSyncProposal]:
         found: list[InSyncProposal] = []
+        fenced = self._fenced()
         for (topic, index), leadership in list(self._leaderships.items()):
             replicas = leadership.replicas
             wanted = replicas.proposal(
@@ -87,6 +91,7 @@ class InSyncKeeper:
                 heard_ms=self._heard_ms,
                 lag_ms_max=self._lag_ms_max,
                 retry_ms=self._lag_ms_max,
+                fenced=fenced,
                 resigns=leadership.has_failed,
             )
             if wanted is not None:

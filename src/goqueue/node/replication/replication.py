@@ -18,7 +18,7 @@ from goqueue.node.monotonic import monotonic_ms
 from goqueue.node.partition import Partition
 from goqueue.node.replication.contact import Contact
 from goqueue.node.replication.following import Follower, NameOf, UncleanEpochOf
-from goqueue.node.replication.in_sync import InSyncKeeper, Propose
+from goqueue.node.replication.in_sync import Fenced, InSyncKeeper, Propose
 from goqueue.node.replication.leadership import Leadership
 from goqueue.node.replication.serving import ReplicaServer
 from goqueue.node.replication.throttle import LimitOf, MoveThrottle
@@ -47,6 +47,7 @@ class Replication:
         *,
         name_of: NameOf,
         propose: Propose,
+        fenced: Fenced,
         limit_of: LimitOf,
         unclean_epoch_of: UncleanEpochOf,
         controller_heard_ms: Callable[[], int],
@@ -75,6 +76,7 @@ class Replication:
             self._leaderships,
             self.server.heard_ms,
             propose,
+            fenced,
             lag_ms_max=config.replica_lag_ms_max,
         )
         self._contact = Contact(
@@ -98,6 +100,10 @@ class Replication:
         """It is called with every partition of a topic (no companions) that this node begins or ceases to lead; it may
         not wait."""
         self._watchers.append(watcher)
+
+    def note_unfenced(self) -> None:
+        """A node has been let in that may have caught up before."""
+        self._keeper.wake()
 
     def leads(self, topic: str, index: int) -> bool:
         return (topic, index) in self._leaderships
