@@ -21,7 +21,16 @@ from goqueue.api.kafka.peer_login import PeerLogin, cluster_apis
 from goqueue.core.cluster.commands import Order
 from goqueue.core.cluster.nodes import Endpoints
 from goqueue.core.raft.messages import Message
-from goqueue.node.cluster.ports import Beat, BeatAnswer, ClusterState, Copying, Done, Join, NodeView
+from goqueue.node.cluster.ports import (
+    Beat,
+    BeatAnswer,
+    ClusterHealth,
+    ClusterState,
+    Copying,
+    Done,
+    Join,
+    NodeView,
+)
 from goqueue.node.cluster.secret import Secret
 from goqueue.peer.dialling import Credentials, LinkTimes
 from goqueue.peer.links import PeerLinks
@@ -91,8 +100,8 @@ class PlayedService:
     def metadata(self) -> dict[str, Any]:
         return {"topics": []}
 
-    def health(self) -> dict[str, Any]:
-        return {"has_quorum": True}
+    def health(self) -> ClusterHealth:
+        return ClusterHealth("ok", "n1", 0, 0, [], ["n2"])
 
     async def _done(self, source: str, what: object) -> Done:
         self.asked.append((source, what))

@@ -52,6 +52,9 @@ class ClusterHealth(Struct, frozen=True):
     partitions_without_leader: int
     partitions_short_of_replicas: int
     nodes_fenced: list[str]
+    voters_not_counting: (
+        list[str] | None
+    ) = []  # None: the controller has not said; an earlier version never does
 
     @property
     def is_well(self) -> bool:

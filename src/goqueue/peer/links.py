@@ -22,6 +22,8 @@ from goqueue.node.cluster.exchange import (
     COPYINGS,
     DONES,
     ENCODER,
+    HEALTH,
+    HEALTHS,
     HEARTBEAT,
     JOIN,
     LEAVE,
@@ -33,6 +35,7 @@ from goqueue.node.cluster.ports import (
     Answer,
     Beat,
     BeatAnswer,
+    ClusterHealth,
     ClusterState,
     Copying,
     Done,
@@ -114,12 +117,13 @@ class PeerLinks:
         return await self._ask_done(target, COMMAND, ENCODER.encode(command))
 
     async def copying(self, target: str) -> list[Copying]:
-        control, timeout_s = self._peer(target).control, self._times.ask_ms / 1_000
-        return decoded(COPYINGS, await control.ask(COPYING, b"", timeout_s=timeout_s, method="GET"), target)
+        return decoded(COPYINGS, await self._look(target, COPYING, self._times.ask_ms), target)
 
     async def state(self, target: str) -> ClusterState:
-        control, timeout_s = self._peer(target).control, self._times.ask_ms / 1_000
-        return decoded(STATES, await control.ask(STATE, b"", timeout_s=timeout_s, method="GET"), target)
+        return decoded(STATES, await self._look(target, STATE, self._times.ask_ms), target)
+
+    async def health(self, target: str) -> ClusterHealth:
+        return decoded(HEALTHS, await self._look(target, HEALTH, self._times.beat_ms), target)
 
     async def fetch(
         self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int
@@ -160,6 +164,9 @@ class PeerLinks:
     async def _ask_done(self, target: str, path: str, body: bytes) -> Done:
         data = await self._peer(target).control.ask(path, body, timeout_s=self._times.ask_ms / 1_000)
         return decoded(DONES, data, target)
+
+    async def _look(self, target: str, path: str, timeout_ms: int) -> bytes:
+        return await self._peer(target).control.ask(path, b"", timeout_s=timeout_ms / 1_000, method="GET")
 
     def _peer(self, target: str) -> _Peer:
         peer = self._peers.get(target)

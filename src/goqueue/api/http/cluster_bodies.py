@@ -36,6 +36,13 @@ class ClusterHealth(Struct, frozen=True, forbid_unknown_fields=True):
     partitions_without_leader: Count
     partitions_short_of_replicas: Count
     nodes_fenced: Annotated[list[str], Meta(description="Their names: nobody hears of them, or they start.")]
+    voters_not_counting: Annotated[
+        list[str] | None,
+        Meta(
+            description="Voters without which things have to be decided: they are not heard of, or have lost their metadata and do "
+            "not have it again. As long as there are any, take no other node down. null: the controller does not say."
+        ),
+    ]
 
 
 class Replicas(Struct, frozen=True, forbid_unknown_fields=True):

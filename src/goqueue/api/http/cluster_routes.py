@@ -46,7 +46,9 @@ async def list_nodes(call: PlainCall) -> NodeList:
 
 async def tell_health(call: PlainCall) -> ClusterHealth:
     cluster = call.node.cluster
-    return _lone_health(call.node) if cluster is None else _convert(cluster.service.health(), ClusterHealth)
+    return (
+        _lone_health(call.node) if cluster is None else _convert(await cluster.health.told(), ClusterHealth)
+    )
 
 
 async def tell_metadata(call: PlainCall) -> ClusterMetadata:
@@ -89,7 +91,7 @@ def _view_of(cluster: ClusterMember, name: str) -> NodeView:
     raise NodeNotFound(name)
 
 
-def _convert(value: dict[str, Any], kind: type[Body]) -> Body:
+def _convert(value: dict[str, Any] | Struct, kind: type[Body]) -> Body:
     return msgspec.convert(msgspec.to_builtins(value), kind)
 
 
@@ -139,7 +141,7 @@ def _lone_view(node: Node) -> NodeView:
 def _lone_health(node: Node) -> ClusterHealth:
     partitions = [one for topic in node.topics.list() for one in node.topics.partitions(topic.name)]
     offline = sum(one.failure is not None for one in partitions)
-    return ClusterHealth("degraded" if offline else "ok", node.config.node_id, offline, 0, [])
+    return ClusterHealth("degraded" if offline else "ok", node.config.node_id, offline, 0, [], [])
 
 
 def _lone_metadata(node: Node) -> ClusterMetadata:
@@ -194,7 +196,7 @@ CLUSTER_ROUTES: tuple[AnyRoute, ...] = (
     Route(
         method="GET",
         path="/cluster/health",
-        summary="Is there a controller, has every partition a leader and all its replicas?",
+        summary="Is there a controller, has every partition a leader and all its replicas, does every voter count?",
         endpoint=tell_health,
         query=NoQuery,
         body=NoBody,

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from goqueue.core.cluster.commands import Order
 from goqueue.core.raft.messages import AnswerVote, AskVote, Message, TimeoutNow
-from goqueue.node.cluster.ports import Beat, BeatAnswer, ClusterState, Copying, Done, Join
+from goqueue.node.cluster.ports import Beat, BeatAnswer, ClusterHealth, ClusterState, Copying, Done, Join
 
 SIGNATURE_HEADER = "goqueue-peer"
 ANSWER_HEADER = "goqueue-peer-answer"
@@ -52,6 +52,7 @@ LEAVES = msgspec.json.Decoder(Leave)
 DONES = msgspec.json.Decoder(Done)
 BEAT_ANSWERS = msgspec.json.Decoder(BeatAnswer)
 STATES = msgspec.json.Decoder(ClusterState)
+HEALTHS = msgspec.json.Decoder(ClusterHealth)
 COPYINGS = msgspec.json.Decoder(list[Copying])
 ERRORS = msgspec.json.Decoder(ErrorBody)
 

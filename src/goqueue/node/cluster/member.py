@@ -16,6 +16,7 @@ from goqueue.log.disk import Disk
 from goqueue.model.errors import GoQueueError
 from goqueue.node.clock import Clock
 from goqueue.node.cluster.controller import Controller
+from goqueue.node.cluster.health import Health
 from goqueue.node.cluster.identity import Identity, IdentityFile
 from goqueue.node.cluster.membership import Membership
 from goqueue.node.cluster.operations import Operations
@@ -83,7 +84,8 @@ class ClusterMember:
         self.membership = Membership(
             config, metadata, quorum, self.controller, links, ids.fresh(), __version__
         )
-        self.service = Service(metadata, quorum, self.controller)
+        self.health = Health(metadata, quorum, links)
+        self.service = Service(metadata, quorum, self.controller, self.health)
         self.operations = Operations(metadata)
         self.partition_orders = PartitionOrders(metadata, guard)
         self.reassignments = Reassignments(metadata, self.controller, links, guard)

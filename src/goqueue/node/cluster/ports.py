@@ -109,6 +109,19 @@ class NodeView(Struct, frozen=True):
     level: int | None = None  # of features, that it understands, where the answering node hears heartbeats
 
 
+class ClusterHealth(Struct, frozen=True):
+    """How the cluster is, for people and probes."""
+
+    status: str  # ok, degraded, no controller
+    controller: str | None
+    partitions_without_leader: int
+    partitions_short_of_replicas: int
+    nodes_fenced: list[str]
+    voters_not_counting: (
+        list[str] | None
+    ) = []  # None: the controller has not said; an earlier version never does
+
+
 class ClusterService(Protocol):
     """What a node answers to others. `source` is who asks, proven by its signature."""
 
@@ -135,10 +148,8 @@ class ClusterService(Protocol):
     def metadata(self) -> dict[str, Any]:  # as JSON: topics, partitions and nodes, for people
         ...
 
-    def health(
-        self,
-    ) -> dict[str, Any]:  # as JSON: is there a quorum, are partitions without leader or short of replicas
-        ...
+    def health(self) -> ClusterHealth:
+        """As far as this node knows by itself: of the voters only the controller does."""
 
 
 # ---------------------------------------------------------------- data plane
@@ -201,6 +212,8 @@ class PeerLinks(Protocol):
     async def copying(self, target: str) -> list[Copying]: ...
 
     async def state(self, target: str) -> ClusterState: ...
+
+    async def health(self, target: str) -> ClusterHealth: ...
 
     async def fetch(
         self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int

@@ -8,12 +8,21 @@ from goqueue.core.catalog import AlterPartitions, RegisterNode, RemoveNode
 from goqueue.core.cluster.commands import Order
 from goqueue.core.cluster.liveness import Status
 from goqueue.core.cluster.nodes import NodeEntry, NodeState
-from goqueue.core.cluster.partitions import NO_LEADER
 from goqueue.core.raft.messages import Message
 from goqueue.model.cluster_errors import NotController, Unauthenticated
 from goqueue.model.errors import InvalidRequest
 from goqueue.node.cluster.controller import Controller
-from goqueue.node.cluster.ports import Beat, BeatAnswer, ClusterState, Copying, Done, Join, NodeView
+from goqueue.node.cluster.health import Health
+from goqueue.node.cluster.ports import (
+    Beat,
+    BeatAnswer,
+    ClusterHealth,
+    ClusterState,
+    Copying,
+    Done,
+    Join,
+    NodeView,
+)
 from goqueue.node.cluster.quorum import Quorum
 from goqueue.node.metadata import Metadata
 
@@ -25,10 +34,11 @@ _STATUS = {
 
 
 class Service:
-    def __init__(self, metadata: Metadata, quorum: Quorum, controller: Controller) -> None:
+    def __init__(self, metadata: Metadata, quorum: Quorum, controller: Controller, health: Health) -> None:
         self._metadata = metadata
         self._quorum = quorum
         self._controller = controller
+        self._health = health
 
     # ---------------------------------------------------------------- nodes
 
@@ -121,22 +131,8 @@ class Service:
             ],
         }
 
-    def health(self) -> dict[str, Any]:
-        """For people and probes: how many partitions nobody leads, and how many lack replicas."""
-        catalog = self._metadata.catalog
-        offline = catalog.led_by(NO_LEADER)
-        partitions = catalog.partitions
-        states = [partitions.get(*place) for place in partitions.all()]
-        short = sum(len(state.in_sync) < len(state.replicas) for state in states)
-        has_leader = self._quorum.leader is not None
-        is_well = has_leader and not offline and not short
-        return {
-            "status": "ok" if is_well else "degraded" if has_leader else "no controller",
-            "controller": self._quorum.leader,
-            "partitions_without_leader": len(offline),
-            "partitions_short_of_replicas": short,
-            "nodes_fenced": [node.name for node in catalog.nodes() if node.state is NodeState.FENCED],
-        }
+    def health(self) -> ClusterHealth:
+        return self._health.here()
 
 
 def _check_name(source: str, name: str) -> None:

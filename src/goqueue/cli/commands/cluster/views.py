@@ -59,16 +59,25 @@ def health(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
     with RestClient(url) as client:
         found = client.cluster_health()
     show(found, output, rows=_facts(found).items())
+    if found.voters_not_counting:
+        names = ", ".join(found.voters_not_counting)
+        typer.echo(
+            f"nothing is decided with {names} for now: not heard of, or without its metadata after a loss; "
+            "take no other node down before this is ok",
+            err=True,
+        )
     if not found.is_well:
         raise typer.Exit(1)
 
 
 def _facts(health: ClusterHealth) -> dict[str, object]:
+    voters = health.voters_not_counting
     return {
         "status": health.status,
         "partitions without leader": health.partitions_without_leader,
         "partitions short of replicas": health.partitions_short_of_replicas,
         "fenced nodes": ",".join(health.nodes_fenced) or None,
+        "voters that do not count": "not known" if voters is None else ",".join(voters) or None,
     }
 
 

@@ -1,0 +1,73 @@
+"""What any node says of the cluster, so that an operator knows when the next node may be taken down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from tests.support.sim_clusters import PlayedCluster, in_cluster
+
+from goqueue.sim.cluster.host import SimHost
+from goqueue.sim.http import NoAnswer
+
+
+async def health(played: PlayedCluster, name: str) -> tuple[object, object]:
+    """The status, and the voters that do not count."""
+    try:
+        said = await played.rest(name, "GET", "/cluster/health")
+    except NoAnswer:  # the connection was to a life that is over
+        said = await played.rest(name, "GET", "/cluster/health")
+    assert said.status == 200, said
+    return said.body["status"], said.body["voters_not_counting"]
+
+
+def controller_of(played: PlayedCluster) -> SimHost:
+    found = played.cluster.controller()
+    assert found is not None
+    return found
+
+
+async def until_said(played: PlayedCluster, names: Sequence[str], *said: object) -> None:
+    async with asyncio.timeout(60):
+        for name in names:
+            while await health(played, name) != said:
+                pass
+
+
+def test_a_voter_that_has_lost_its_metadata_is_named_by_every_node_until_it_counts() -> None:
+    async def play(played: PlayedCluster) -> None:
+        await played.create(replication_factor=3)
+        await until_said(played, played.cluster.names, "ok", [])
+        controller = controller_of(played)
+        lost = next(host for host in played.cluster.hosts.values() if host is not controller)
+        await lost.crash(power_cut=False)
+        lost.disk.wipe()
+        lost.start()
+        await played.until(lambda: not played.cluster.unsettled())  # all is led and on all disks
+        assert played.node(lost.name)._quorum.raft.is_recovering
+        for name in played.cluster.names:
+            assert await health(played, name) == ("degraded", [lost.name])
+        await played.until(lambda: not played.node(lost.name)._quorum.raft.is_recovering)
+        await until_said(played, played.cluster.names, "ok", [])
+
+    in_cluster(play)
+
+
+def test_a_voter_that_is_dead_is_named_though_no_partition_misses_it() -> None:
+    async def play(played: PlayedCluster) -> None:
+        controller = controller_of(played)
+        dead, asked = (name for name in played.cluster.names if name != controller.name)
+        await played.cluster.hosts[dead].crash(power_cut=False)
+        await until_said(played, [asked, controller.name], "degraded", [dead])
+
+    in_cluster(play)
+
+
+def test_where_the_controller_does_not_answer_nobody_says_that_all_is_well() -> None:
+    async def play(played: PlayedCluster) -> None:
+        controller = controller_of(played)
+        asked = next(name for name in played.cluster.names if name != controller.name)
+        played.isolate(controller.name)
+        assert await health(played, asked) in (("degraded", None), ("no controller", None))
+
+    in_cluster(play)
