@@ -76,6 +76,14 @@ class ReplicationUnknown(GoQueueError):
     retriable = True
 
 
+class CoordinationUnknown(GoQueueError):
+    """The same, of what a coordinator has written: another node is the coordinator by now, and knows whether it counts. Kafka has
+    one word for this and for `NotCoordinator`, which says that nothing was done."""
+
+    code = Code.COORDINATION_UNKNOWN
+    retriable = True
+
+
 class OffsetNotAvailable(GoQueueError):
     """A leader that has just begun does not know yet how far its predecessor had come."""
 

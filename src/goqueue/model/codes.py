@@ -90,6 +90,7 @@ class Code(StrEnum):
     COORDINATOR_FENCED = "COORDINATOR_FENCED"
     NOT_CONTROLLER = "NOT_CONTROLLER"
     REPLICATION_UNKNOWN = "REPLICATION_UNKNOWN"
+    COORDINATION_UNKNOWN = "COORDINATION_UNKNOWN"
     OFFSET_NOT_AVAILABLE = "OFFSET_NOT_AVAILABLE"
     UNAUTHENTICATED = "UNAUTHENTICATED"
     WRONG_CLUSTER = "WRONG_CLUSTER"
@@ -198,6 +199,7 @@ WIRE: Mapping[Code, Wire] = {
     Code.COORDINATOR_FENCED: Wire(http=409, grpc=9, kafka=52),
     Code.NOT_CONTROLLER: Wire(http=503, grpc=14, kafka=41),
     Code.REPLICATION_UNKNOWN: Wire(http=504, grpc=4, kafka=20),
+    Code.COORDINATION_UNKNOWN: Wire(http=504, grpc=4, kafka=16),
     Code.OFFSET_NOT_AVAILABLE: Wire(http=503, grpc=14, kafka=78),
     Code.UNAUTHENTICATED: Wire(http=401, grpc=16, kafka=58),
     Code.WRONG_CLUSTER: Wire(http=409, grpc=9, kafka=104),

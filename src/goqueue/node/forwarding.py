@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from goqueue.core.cluster.nodes import NodeState
 from goqueue.core.cluster.partitions import NO_LEADER
-from goqueue.model.cluster_errors import NotLeader
+from goqueue.model.cluster_errors import CoordinationUnknown, NotLeader
 from goqueue.model.codes import Code
 from goqueue.model.errors import GoQueueError, TimedOut
 from goqueue.node.cluster.ports import Answer
@@ -186,8 +186,11 @@ class Forwarding:
                 if asyncio.get_running_loop().time() >= deadline:
                     raise
             except GoQueueError as error:
-                is_undone = may_try_again(error) or (may_repeat and isinstance(error, TimedOut))
-                if not is_undone or asyncio.get_running_loop().time() >= deadline:
+                is_unknown = isinstance(error, TimedOut | CoordinationUnknown)
+                if (
+                    not (may_try_again(error) or (may_repeat and is_unknown))
+                    or asyncio.get_running_loop().time() >= deadline
+                ):
                     raise
             await self.pause()
 

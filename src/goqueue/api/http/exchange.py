@@ -104,6 +104,11 @@ def is_elsewhere(answer: Answer) -> bool:
     return answer.status == _UNAVAILABLE and _told(answer).code in _DONE_NOTHING
 
 
+def is_unknown(answer: Answer) -> bool:
+    """Whether it says that a coordinator has written something which perhaps does not count."""
+    return _told(answer).code == Code.COORDINATION_UNKNOWN.value
+
+
 def _told(answer: Answer) -> _Told:
     try:
         return msgspec.json.decode(answer.body, type=_Told)

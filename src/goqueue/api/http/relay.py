@@ -24,6 +24,7 @@ from goqueue.api.http.exchange import (
     asked_about,
     checked,
     is_elsewhere,
+    is_unknown,
     once_more,
     send_answer,
     unless_gone,
@@ -133,7 +134,7 @@ class Relay:
                 timeout_s=self._timeout_s,
             )
             answer = await unless_gone(asking, request.receive)
-            if is_elsewhere(answer):
+            if is_elsewhere(answer) or (route.may_repeat and is_unknown(answer)):
                 raise Elsewhere(answer)
             return answer
 

@@ -33,7 +33,7 @@ from goqueue.core.group.events import Event
 from goqueue.core.group.outcome import Answer, Outcome, Ticket
 from goqueue.core.group.shard import GroupShard
 from goqueue.core.group.share_events import ShareGroupForgotten, ShareHeartbeat
-from goqueue.model.cluster_errors import NotCoordinator
+from goqueue.model.cluster_errors import CoordinationUnknown, NotCoordinator
 from goqueue.model.errors import CoordinatorNotAvailable, GoQueueError
 from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
@@ -162,10 +162,20 @@ class OwnedGroups:
         self._on_change(self)  # before it waits: its own deadline may be the next
         if own is None:
             return await self._park(ticket)
-        await self.settled()
+        await self._answerable(has_written=bool(outcome.events))
         if isinstance(own, GoQueueError):
             raise own
         return own
+
+    async def _answerable(self, *, has_written: bool) -> None:
+        try:
+            await self.settled()
+        except NotCoordinator as error:
+            if has_written:
+                raise CoordinationUnknown(
+                    f"{error.sentence}; whether what was asked for has happened is not known", **error.details
+                ) from error
+            raise
 
     async def _park(self, ticket: Ticket) -> Reply:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()

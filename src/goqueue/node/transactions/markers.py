@@ -15,6 +15,7 @@ from goqueue.core.group.commands import CompleteTransaction
 from goqueue.core.txn.events import TopicPartition
 from goqueue.core.txn.outcome import MarkerWork
 from goqueue.model.cluster_errors import (
+    CoordinationUnknown,
     CoordinatorFenced,
     CoordinatorLoading,
     NotCoordinator,
@@ -44,7 +45,14 @@ _RETRY_S_MAX = 10.0
 _PASSING_S_MAX = 1.0  # of what ends when another node has taken over
 _FINAL = (TopicNotFound, PartitionNotFound, ProducerFenced, GroupNotFound, CoordinatorFenced)
 
-_PASSING = (NotLeader, NotCoordinator, CoordinatorLoading, PeerUnreachable, ReplicationUnknown)
+_PASSING = (
+    NotLeader,
+    NotCoordinator,
+    CoordinationUnknown,
+    CoordinatorLoading,
+    PeerUnreachable,
+    ReplicationUnknown,
+)
 
 
 class GroupMarkers(Protocol):
