@@ -2,20 +2,22 @@
 were. So a producer's sequence holds, whatever it believes about the partitions of the topic.
 
 Nothing at all is appended while one of the records cannot be appended anywhere: the producer sends the batch again. What was sent on by
-then is known there and not stored twice.
+then is known there and not stored twice. Not of a producer that does not count its records: once something of its batch may be stored,
+it is told that this is not known, and nobody but the producer itself sends it again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from goqueue.core.cluster.scaling import Scaling
 from goqueue.core.producer import PRODUCER_ID_MAX, relayed_id
 from goqueue.log.batch import NO_PRODUCER, BatchHeader, read_header, rebuild_batch
 from goqueue.log.records import Row
-from goqueue.model.cluster_errors import HomeUndecided, NotLeader, PeerUnreachable
+from goqueue.model.cluster_errors import HomeUndecided, NotLeader, PeerUnreachable, ReplicationUnknown
 from goqueue.model.errors import GoQueueError, InvalidBatch, TransactionAbortable
 from goqueue.node.partition import Partition, Stored
 from goqueue.node.scaling.homes import Homes, Opened
@@ -170,15 +172,16 @@ class Division:
         if homes:
             self._quiet.sent_on(partition, header.producer_id)
         moved = await self._send(partition, header, scaling, homes)
-        if homes:
-            self._quiet.sent_on(partition, header.producer_id)
-            tenure.check()
-            _, again = self._spread(partition, here)
-            if set(again) - {partition.index}:
-                raise HomeUndecided(partition.topic, partition.index, "they have changed meanwhile")
-            rest = _with(header, here)
-            opened = Opened(read_header(rest), rest)
-        return Kept(self._take(partition, opened, append), moved)
+        with _told_apart(header, is_begun=bool(homes)):
+            if homes:
+                self._quiet.sent_on(partition, header.producer_id)
+                tenure.check()
+                _, again = self._spread(partition, here)
+                if set(again) - {partition.index}:
+                    raise HomeUndecided(partition.topic, partition.index, "they have changed meanwhile")
+                rest = _with(header, here)
+                opened = Opened(read_header(rest), rest)
+            return Kept(self._take(partition, opened, append), moved)
 
     def _spread(self, partition: Partition, rows: list[Row]) -> tuple[Scaling, dict[int, list[Row]]]:
         """By home; HomeUndecided where one has none for now."""
@@ -209,7 +212,8 @@ class Division:
             ended = await asyncio.gather(
                 *(self._parts.send(part, scaling) for part in parts), return_exceptions=True
             )
-            found = [_raised(one) for one in ended]
+            with _told_apart(header, is_begun=any(not isinstance(one, NotLeader) for one in ended)):
+                found = [_raised(one) for one in ended]
         return {
             row[0]: (part.home, base + row[0])
             for part, base in zip(parts, found, strict=True)
@@ -245,6 +249,20 @@ def _check_id(header: BatchHeader) -> None:
             f"producer id {header.producer_id} is above {PRODUCER_ID_MAX}, the largest of topics with scaling=keyed",
             producer_id=header.producer_id,
         )
+
+
+@contextmanager
+def _told_apart(header: BatchHeader, *, is_begun: bool) -> Iterator[None]:
+    """NotLeader and HomeUndecided say that nothing was stored, so whoever hears them sends all of it again. Where a part is stored
+    (`is_begun`), that is only right if it is known when it comes again."""
+    try:
+        yield
+    except NotLeader as error:
+        if is_begun and header.producer_id == NO_PRODUCER:
+            raise ReplicationUnknown(
+                f"{error.sentence}; some of the batch may be stored", **error.details
+            ) from error
+        raise
 
 
 def _raised(one: int | BaseException) -> int:

@@ -1,7 +1,8 @@
 """Parts of batches on their way from the partition they were sent to, to the one where their keys live.
 
 A part is durable in its home before the rest of its batch is appended. It comes under a producer id of its own with the sequences
-of its batch (`core/producer.py`), so it is stored once, however often it is sent. Who leads the home takes it only if its own
+of its batch (`core/producer.py`), so it is stored once, however often it is sent. One of a batch without a producer id would be stored as
+often as it is sent: so it is sent again only if it was refused, and not where that is not known. Who leads the home takes it only if its own
 catalogue says that the records belong there.
 """
 
@@ -13,11 +14,17 @@ from typing import Final
 
 from goqueue.core.cluster.partitions import NO_LEADER
 from goqueue.core.cluster.scaling import Scaling
-from goqueue.log.batch import BatchHeader, crc_matches, frame_problem, read_header
+from goqueue.log.batch import NO_PRODUCER, BatchHeader, crc_matches, frame_problem, read_header
 from goqueue.log.records import contains
-from goqueue.model.cluster_errors import HomeUndecided, NotLeader, PeerUnreachable
+from goqueue.model.cluster_errors import HomeUndecided, NotLeader, PeerUnreachable, ReplicationUnknown
 from goqueue.model.delay import DELIVER_AT_MARK
-from goqueue.model.errors import CorruptBatch, InvalidBatch, NotEnoughReplicas, PartitionNotFound
+from goqueue.model.errors import (
+    CorruptBatch,
+    GoQueueError,
+    InvalidBatch,
+    NotEnoughReplicas,
+    PartitionNotFound,
+)
 from goqueue.node.clock import Clock
 from goqueue.node.directory import Directory
 from goqueue.node.guard import Guard
@@ -61,13 +68,15 @@ class Parts:
 
     async def send(self, part: Part, scaling: Scaling) -> int:
         """The offset of the batch in its home, where it is durable. HomeUndecided where it cannot be brought there, or the catalogue
-        has changed meanwhile."""
+        has changed meanwhile. ReplicationUnknown where it may be there, and would not be known if it came again."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_S
         while True:
             try:
                 return await self._send(part)
             except (NotLeader, PeerUnreachable) as error:
+                if isinstance(error, PeerUnreachable) and not _is_numbered(part.batch):
+                    raise _unknown(error) from error
                 has_changed = self._homes.scaling(part.topic) is not scaling
                 if has_changed or loop.time() >= deadline:
                     raise HomeUndecided(part.topic, part.source, error.sentence) from error
@@ -127,7 +136,12 @@ class Parts:
         stored = partition.append(opened.batch, opened.header, now_ms=self._clock.now_ms())
         end = partition.log.end if stored.is_duplicate else stored.end
         await partition.settled(end, under=tenure.leadership)
-        tenure.check()  # else what is settled may be another leader's
+        try:
+            tenure.check()  # else what is settled may be another leader's
+        except NotLeader as error:
+            if _is_numbered(part.batch):
+                raise
+            raise _unknown(error) from error
         return stored.base_offset
 
     def _check_home(self, part: Part, opened: Opened) -> None:
@@ -149,6 +163,16 @@ def _checked(batch: bytes) -> BatchHeader:
     if not crc_matches(batch, 0, header):
         raise CorruptBatch(f"the batch's checksum is not the stated {header.crc:#010x}", crc=header.crc)
     return header
+
+
+def _is_numbered(batch: bytes) -> bool:
+    return read_header(batch).producer_id != NO_PRODUCER
+
+
+def _unknown(error: GoQueueError) -> ReplicationUnknown:
+    return ReplicationUnknown(
+        f"{error.sentence}; whether the records are stored is not known", **error.details
+    )
 
 
 def _check_replicas(partition: Partition) -> None:
