@@ -16,6 +16,7 @@ from goqueue.core.txn.events import ProducerEpoch, TopicPartition
 from goqueue.core.txn.outcome import MarkerWork
 from goqueue.model.cluster_errors import CoordinatorFenced, NotCoordinator, NotLeader, PeerUnreachable
 from goqueue.model.errors import (
+    CoordinatorNotAvailable,
     GoQueueError,
     NotEnoughReplicas,
     PartitionNotFound,
@@ -342,6 +343,18 @@ def test_a_coordinator_that_is_not_found_in_time_makes_the_writer_try_again() ->
         assert 5 <= asyncio.get_running_loop().time() - began < 6
         with pytest.raises(NotLeader):
             await checked.of_offsets("app", PRODUCER, "workers", may_add=True)
+
+    in_a_cluster(test)
+
+
+@pytest.mark.parametrize("refusal", [TopicNotFound(TRANSACTIONS_TOPIC), PeerUnreachable("n2 is gone")])
+def test_who_commits_offsets_is_not_told_of_topics_and_nodes_that_it_did_not_ask_about(
+    refusal: GoQueueError,
+) -> None:
+    async def test(node: Node) -> None:
+        verification, _ = verification_of(node, PlayedPlaces(refusal), PlayedRemote())
+        with pytest.raises(CoordinatorNotAvailable, match="cannot be checked now"):
+            await verification.of_offsets("app", PRODUCER, "workers", may_add=True)
 
     in_a_cluster(test)
 

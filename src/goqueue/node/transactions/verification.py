@@ -103,7 +103,13 @@ class Verification:
             else:
                 await remote.add_partition(target, transactional_id, producer, part, is_check=True)
 
-        await self._anywhere(transactional_id, producer, part, add if may_add else None, check, ask)
+        try:
+            await self._anywhere(transactional_id, producer, part, add if may_add else None, check, ask)
+        except (TopicNotFound, PeerUnreachable) as error:
+            # The topic is the coordinators' own: a client would take this for one of those that it commits offsets of.
+            raise CoordinatorNotAvailable(
+                f"the transaction cannot be checked now: {error.sentence}", **error.details
+            ) from error
 
     async def _anywhere(
         self,
