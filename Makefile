@@ -19,6 +19,9 @@ RUN_READY := $(VENV)/.run-installed
 DEV_READY := $(VENV)/.dev-installed
 PACKAGE_READY := $(VENV)/.package-installed
 
+# Tests start a thousand Python processes; without compiled modules on the disk each would compile the package once more.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two pips in one environment would tread on each other
