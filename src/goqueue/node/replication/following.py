@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
@@ -82,14 +83,14 @@ class Follower:
         self._damaged: dict[Place, None] = {}  # to be mended
         self._changed = asyncio.Event()
         self._is_reached = True
-        self._busy: dict[Place, asyncio.Lock] = {}
+        # Whoever has or waits for one keeps it: it is the same for all of them, and gone with the last.
+        self._busy: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
         self._appetites: dict[Place, int] = {}  # how much to ask for, of those that are far behind
 
     def put(self, partition: Partition) -> None:
         place = partition.topic, partition.index
         self._partitions[place] = partition
         self._put_at[place] = self._asked_count
-        self._busy.setdefault(place, asyncio.Lock())
         self._paused.pop(place, None)
         self._forgotten.pop(place, None)
         self._dirty[place] = None
@@ -107,10 +108,11 @@ class Follower:
             self._appetites.pop(place, None)
             self._forgotten[place] = None
             self._changed.set()
-        lock = self._busy.get(place)
-        if lock is not None:
-            async with lock:
-                pass
+        async with self._turn(place):
+            pass
+
+    def _turn(self, place: Place) -> asyncio.Lock:
+        return self._busy.setdefault(place, asyncio.Lock())
 
     def look_again(self, partition: Partition) -> None:
         """The catalogue has changed what it says of it: maybe it need not wait any more."""
@@ -179,7 +181,7 @@ class Follower:
             partition = self._partitions.get(place)
             if partition is None:
                 continue
-            async with self._busy[place]:
+            async with self._turn(place):
                 if self._partitions.get(place) is not partition or partition.damaged_from is None:
                     continue
                 try:
@@ -250,7 +252,7 @@ class Follower:
             partition = self._partitions.get(place)
             if partition is None:
                 continue
-            async with self._busy[place]:
+            async with self._turn(place):
                 if self._partitions.get(place) is not partition:  # it follows another by now
                     continue
                 if answer.number <= self._put_at[place]:  # or has meanwhile
