@@ -224,7 +224,8 @@ def may_try_again(error: GoQueueError) -> bool:
 
 async def together(works: Sequence[Awaitable[T]]) -> list[T]:
     """All at once, in order. If one fails the others are given up before its error is raised."""
-    tasks: list[asyncio.Task[T]] = [asyncio.ensure_future(_awaited(work)) for work in works]
+    # Each is a task itself, not awaited by one: what is given up before it has begun would never be awaited.
+    tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return await asyncio.gather(*tasks)
     finally:
@@ -232,7 +233,3 @@ async def together(works: Sequence[Awaitable[T]]) -> list[T]:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-
-async def _awaited(work: Awaitable[T]) -> T:
-    return await work

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -177,3 +179,21 @@ def test_when_one_part_fails_the_others_are_given_up() -> None:
 
     assert isinstance(refusing(lambda: asyncio.run(together([wait(), fail(), wait()]))), TimedOut)
     assert ended == ["given up", "given up"]
+
+
+def test_parts_that_are_given_up_before_they_have_begun_leave_nothing_behind() -> None:
+    async def work() -> str:
+        return ""
+
+    async def give_up() -> None:
+        current = asyncio.current_task()
+        assert current is not None
+        current.cancel()
+        await together([work(), work()])
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(give_up())
+        gc.collect()
+    assert [str(one.message) for one in warned] == []
