@@ -2,6 +2,9 @@
 
 The folder is a stopped broker's or a copy of one. Its lock is held meanwhile, so that no broker starts on it. A run that
 was stopped left whole segments, old or new; the next one, or a broker's start, finishes what is to be finished.
+
+Not one of a node of a cluster. Whether a tombstone may go, and what of the end of a log counts, is known by other nodes: a
+replica that has not seen the tombstone would bring its key back, and what was never committed would take the place of what was.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from goqueue.log.folder import DataFolder, FolderLocked
@@ -28,6 +32,7 @@ from goqueue.pipeline.jobs.report import Report
 from goqueue.pipeline.span import Place
 from goqueue.pipeline.tasks import Runner, run_bundles, runner_on
 
+_IDENTITY = "node.json"  # what a node of a cluster has beside its logs
 KEY_COUNT_MAX = 4_000_000  # in memory at once, 200 MB a task; a partition with more takes several passes
 
 
@@ -43,6 +48,11 @@ class CompactRequest:
     def __post_init__(self) -> None:
         if self.key_count_max < 1:
             raise OptionError(f"{self.key_count_max} keys at once are too few; one is the least")
+
+
+class _Identity(msgspec.Struct):
+    name: str
+    cluster_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +76,25 @@ def check(request: CompactRequest) -> Storage:
         raise PipelineError(f"a broker runs on {request.path!r}; stop it first, or compact a copy")
     if storage.list(LOGS) is None:
         raise OptionError(f"{storage.locate(LOGS)} is not there: the path of a data folder is wanted")
+    if not request.is_dry:
+        _refuse_cluster(storage, request.path)
     return storage
+
+
+def _refuse_cluster(storage: Storage, path: str) -> None:
+    content = content_of(storage, _IDENTITY)
+    if content is None:
+        return
+    try:
+        identity = msgspec.json.decode(content, type=_Identity)
+    except msgspec.DecodeError as error:
+        raise PipelineError(f"{storage.locate(_IDENTITY)} cannot be read: {error}") from None
+    if identity.cluster_id is not None:
+        raise PipelineError(
+            f"{path!r} is the folder of node {identity.name!r} of a cluster: what may go is not known without the other nodes. "
+            "They compact by themselves while they run; to have it sooner, alter the topic: min.cleanable.dirty.ratio=0. A copy "
+            f"that no node will start on again may be compacted without its {_IDENTITY}"
+        )
 
 
 def compact_topics(runner: Runner, request: CompactRequest) -> Report:

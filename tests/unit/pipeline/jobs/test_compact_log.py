@@ -14,6 +14,7 @@ from goqueue.log.folder import DataFolder
 from goqueue.log.os_disk import OsDisk
 from goqueue.log.recovery import open_log
 from goqueue.model.settings import CleanupPolicy, TopicSettings
+from goqueue.node.cluster.identity import IdentityFile
 from goqueue.node.producer_state import ProducerState
 from goqueue.pipeline.errors import OptionError, PipelineError
 from goqueue.pipeline.files.transport import FilesTransport
@@ -231,6 +232,21 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
                 compact_topics(here, CompactRequest(str(root), is_dry=is_dry))
     finally:
         held.release()
+
+
+def test_the_folder_of_a_node_of_a_cluster_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    """Other nodes know what may go: a replica that has not seen a tombstone would bring its key back."""
+    root = stopped(11).write_out(tmp_path)
+    file = IdentityFile(OsDisk(str(root)))
+    file.end(file.note_cluster(file.begin("node-2"), "c1"))
+    before = contents(root)
+    with pytest.raises(PipelineError, match=r"node 'node-2' of a cluster.*min.cleanable.dirty.ratio"):
+        compact_topics(here, CompactRequest(str(root)))
+    assert contents(root) == before
+    assert not compact_topics(here, CompactRequest(str(root), is_dry=True)).is_failure
+    (root / "node.json").write_text("{")
+    with pytest.raises(PipelineError, match=r"node.json cannot be read"):
+        compact_topics(here, CompactRequest(str(root)))
 
 
 def test_what_cannot_be_is_refused_in_a_sentence(tmp_path: Path) -> None:
