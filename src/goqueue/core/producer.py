@@ -103,6 +103,11 @@ def next_sequence(first: int, record_count: int) -> int:
     return (first + record_count) & _SEQUENCE_MASK
 
 
+def is_after(sequence: int, other: int) -> bool:
+    """Sequences wrap: of two that differ, the later one is less than half of them ahead."""
+    return 0 < (sequence - other) & _SEQUENCE_MASK <= _SEQUENCE_MASK >> 1
+
+
 def relayed_id(producer_id: int, partition: int) -> int:
     """Under which a partition sends on what the producer sent to it. Both must be within their bounds."""
     return _RELAYED | partition << _ID_BITS | producer_id
@@ -279,7 +284,7 @@ def _decide_relayed(batches: tuple[Appended, ...], first: int) -> Verdict:
     if not batches:
         return FRESH
     newest = batches[-1]
-    if 0 < (first - newest.last_sequence) & _SEQUENCE_MASK <= _SEQUENCE_MASK >> 1:
+    if is_after(first, newest.last_sequence):
         return FRESH
     known = (batch for batch in batches if batch.first_sequence == first)
     return Duplicate(next(known, newest).base_offset)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from goqueue.core.producer import is_after
 from goqueue.model.errors import NotEnoughReplicas
 from goqueue.model.record import Producer
 from goqueue.node.partition import Partition
-from goqueue.node.refused_batches import is_after
 
 _PATIENCE_MS: Final = 5_000  # longer than a client takes to come back with it
 _PRODUCER_COUNT_MAX: Final = 1_000

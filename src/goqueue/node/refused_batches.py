@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from goqueue.core.producer import is_after
 from goqueue.log.batch import HEADER_BYTES, NO_PRODUCER, read_header
 from goqueue.model.errors import NotEnoughReplicas
 from goqueue.model.record import Producer
@@ -19,7 +20,6 @@ from goqueue.node.partition import Partition
 _FORGET_MS: Final = 30_000
 _PRODUCER_COUNT_MAX: Final = 1_000
 _SEQUENCE_COUNT_MAX: Final = 16  # more than any client has under way
-_SEQUENCE_HALF: Final = 1 << 30  # sequences wrap: within this distance one is after the other
 
 
 class RefusedBatches:
@@ -107,7 +107,3 @@ def producer_of(batch: bytes) -> Producer:
         return Producer(NO_PRODUCER, -1, -1)
     header = read_header(batch)
     return Producer(header.producer_id, header.producer_epoch, header.base_sequence)
-
-
-def is_after(sequence: int, other: int) -> bool:
-    return 0 < (sequence - other) & (2 * _SEQUENCE_HALF - 1) < _SEQUENCE_HALF

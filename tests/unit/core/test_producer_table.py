@@ -18,6 +18,7 @@ from goqueue.core.producer import (
     Fresh,
     ProducerEntry,
     ProducerTable,
+    is_after,
     last_sequence,
 )
 from goqueue.model.errors import OutOfOrderSequence, ProducerFenced
@@ -58,6 +59,22 @@ def events(table: ProducerTable) -> list[Appended]:
 )
 def test_sequences_wrap_to_zero_after_the_largest(first: int, count: int, last: int) -> None:
     assert last_sequence(first, count) == last
+
+
+@pytest.mark.parametrize(
+    ("sequence", "other", "is_later"),
+    [
+        (1, 0, True),
+        (0, 1, False),
+        (7, 7, False),
+        (0, 2**31 - 1, True),
+        (2**31 - 1, 0, False),
+        (2**30 - 1, 0, True),
+        (2**30, 0, False),
+    ],
+)
+def test_a_sequence_is_after_another_also_where_they_wrap(sequence: int, other: int, is_later: bool) -> None:
+    assert is_after(sequence, other) is is_later
 
 
 @pytest.mark.parametrize("sequence", [0, 1, 1_000, LAST])

@@ -20,7 +20,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from goqueue.core.cluster.scaling import Scaling
-from goqueue.core.producer import is_relayed, origin_of
+from goqueue.core.producer import is_after, is_relayed, origin_of
 from goqueue.log.batch import NO_PRODUCER, BatchHeader
 from goqueue.model.cluster_errors import HomeUndecided
 from goqueue.node.partition import Partition
@@ -32,7 +32,6 @@ PATIENCE_S: Final = (
 )
 _REMEMBERED_S: Final = 30.0  # longer than any client waits before it tries again
 _COUNT_MAX: Final = 10_000  # producers of one partition; the oldest are forgotten
-_HALF: Final = 1 << 30  # sequences wrap at twice that
 
 Change = tuple[int, int]
 _GROWTH: Final[Change] = 0, 0  # a partition comes by growth once
@@ -148,7 +147,7 @@ class Quiet:
         refused = self._refused.setdefault(partition, {})
         sender, sequence = (header.producer_id, header.producer_epoch), header.base_sequence
         known = refused.get(sender)
-        if known is not None and not _is_old(known) and _is_above(sequence, known.sequence):
+        if known is not None and not _is_old(known) and is_after(sequence, known.sequence):
             return  # it is remembered for as long as that one comes again, and not for as long as others do
         refused[sender] = _Refused(sequence, _now_s())
         if len(refused) > _COUNT_MAX:
@@ -164,9 +163,9 @@ class Quiet:
         if known is None:
             return
         newest = partition.newest_sequence(*sender)
-        if newest is not None and not _is_above(known.sequence, newest):
+        if newest is not None and not is_after(known.sequence, newest):
             del refused[sender]  # it came through another leader
-        elif not _is_old(known) and _is_above(header.base_sequence, known.sequence):
+        elif not _is_old(known) and is_after(header.base_sequence, known.sequence):
             raise HomeUndecided(
                 partition.topic, partition.index, f"sequence {known.sequence} comes before this one"
             )
@@ -187,10 +186,6 @@ def _now_s() -> float:
 
 def _is_old(refused: _Refused) -> bool:
     return _now_s() - refused.at_s > _REMEMBERED_S
-
-
-def _is_above(sequence: int, other: int) -> bool:
-    return 0 < (sequence - other) & (2 * _HALF - 1) < _HALF
 
 
 def _put(times: dict[int, float], producer_id: int, now_s: float) -> None:
