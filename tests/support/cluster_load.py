@@ -16,6 +16,7 @@ from tests.support.local_cluster import LocalCluster
 
 TIMEOUT_S = 200.0
 PADDED_COUNT = 2_000
+PAUSE_S = 0.05  # after so many, between the next few: all nodes share a machine with the tests
 Place = tuple[int, int]  # partition, offset
 
 
@@ -30,8 +31,8 @@ def create(
 
 
 class Load:
-    """A producer that goes on until it is told to stop, and a group of two that reads along. The first records are padded, so
-    that there is something to copy."""
+    """A producer that goes on until it is told to stop, and a group of two that reads along. The first records are padded and come
+    as fast as they can, so that there is something to copy."""
 
     def __init__(self, cluster: LocalCluster, topic: str, *, padding: int = 0) -> None:
         self._cluster = cluster
@@ -98,6 +99,8 @@ class Load:
                 producer.produce(self._topic, value=value, key=str(number), on_delivery=self._delivered)
                 number += 1
             producer.poll(0.02)
+            if number >= PADDED_COUNT:
+                self._ending.wait(PAUSE_S)
         assert producer.flush(TIMEOUT_S) == 0
 
     def _delivered(self, error: Any, message: Any) -> None:
