@@ -62,7 +62,7 @@ def health(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
     if found.voters_not_counting:
         names = ", ".join(found.voters_not_counting)
         typer.echo(
-            f"nothing is decided with {names} for now: not heard of, or without its metadata after a loss; "
+            f"not counted when something is decided: {names}, not heard of or without its metadata after a loss; "
             "take no other node down before this is ok",
             err=True,
         )
