@@ -54,6 +54,10 @@ check: $(DEV_READY) $(PACKAGE_READY) ## Check format, lint, types, layering, Kaf
 sim: $(DEV_READY) $(PACKAGE_READY) ## Simulate whole brokers with faults, SEEDS=1000 of them
 	$(BIN)/python -m goqueue.sim --seeds $(SEEDS)
 
+.PHONY: mutants
+mutants: $(DEV_READY) $(PACKAGE_READY) ## Make the mistakes that the simulation must find, also those that take long
+	GOQUEUE_ALL_MUTANTS=1 $(BIN)/python -m pytest -n auto tests/sim/test_mutants.py
+
 .PHONY: soak
 soak: $(DEV_READY) $(PACKAGE_READY) ## Change a group and kill workers and brokers, CYCLES=50 times for each protocol
 	GOQUEUE_SOAK_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/integration/test_kafka_churn.py \

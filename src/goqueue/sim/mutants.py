@@ -161,7 +161,7 @@ MUTANTS: dict[str, Mutant] = {
     "serves-past-high-watermark": Mutant("cluster", cluster_mutants.serve_past_high_watermark, 1),
     "followers-show-everything": Mutant("racks", cluster_mutants.show_what_followers_have, 4),
     "leads-on": Mutant("cluster", cluster_mutants.lead_on, 7),
-    "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 8),
+    "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 14),
     "reports-unsynced": Mutant("cluster", cluster_mutants.report_unsynced),
     "two-coordinators": Mutant("cluster", cluster_mutants.coordinate_on),
     "leads-on-though-damaged": Mutant("cluster", cluster_mutants.keep_damage),
