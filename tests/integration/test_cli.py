@@ -7,7 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,27 @@ from tests.support.broker import Broker, Process, clean_environment, command_lin
 from goqueue.client.rest import NewMessage, RestClient
 
 Completed = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with Broker(tmp_path_factory.mktemp("cli") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def broker(served: Broker) -> Iterator[Broker]:
+    """One that has no topics yet and goes on after the test; who ends it has its `own`."""
+    yield served
+    with RestClient(served.url) as client:
+        for topic in client.topics():
+            client.delete_topic(topic.name)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Broker]:
+    with Broker(tmp_path / "data") as running:
+        yield running
 
 
 def run(*args: str, stdin: str = "", env: Mapping[str, str] | None = None) -> Completed:
@@ -248,30 +269,30 @@ def test_a_reader_that_goes_away_ends_the_consumer_quietly(broker: Broker) -> No
         assert consumer.stderr.read() == b""
 
 
-def test_a_stopped_brokers_folder_checks_clean(broker: Broker) -> None:
-    create(broker, "--partitions", "2")
-    succeed(broker, "produce", "orders", "a", "b", "c")
-    assert broker.stop() == 0
-    done = run("check", str(broker.data_dir), "-o", "json")
+def test_a_stopped_brokers_folder_checks_clean(own: Broker) -> None:
+    create(own, "--partitions", "2")
+    succeed(own, "produce", "orders", "a", "b", "c")
+    assert own.stop() == 0
+    done = run("check", str(own.data_dir), "-o", "json")
     assert done.returncode == 0, done.stdout
     report = json.loads(done.stdout)
     assert report["problems"] == []
     assert report["records"] >= 3
 
 
-def test_a_flipped_byte_is_found(broker: Broker) -> None:
-    create(broker, "--partitions", "1")
-    succeed(broker, "produce", "orders", "the first value")
-    succeed(broker, "produce", "orders", "the second value")
-    assert broker.stop() == 0
-    log = broker.data_dir / "logs" / "orders" / "0" / f"{0:020d}.log"
+def test_a_flipped_byte_is_found(own: Broker) -> None:
+    create(own, "--partitions", "1")
+    succeed(own, "produce", "orders", "the first value")
+    succeed(own, "produce", "orders", "the second value")
+    assert own.stop() == 0
+    log = own.data_dir / "logs" / "orders" / "0" / f"{0:020d}.log"
     content = bytearray(log.read_bytes())
     content[content.index(b"first")] ^= 1
     log.write_bytes(content)
-    done = run("check", str(broker.data_dir))
+    done = run("check", str(own.data_dir))
     assert done.returncode == 1
     assert "checksum" in done.stdout
-    assert f"{broker.data_dir} is damaged" in done.stderr
+    assert f"{own.data_dir} is damaged" in done.stderr
 
 
 def test_a_folder_in_use_is_neither_checked_nor_served(broker: Broker) -> None:
@@ -285,11 +306,11 @@ def test_a_folder_in_use_is_neither_checked_nor_served(broker: Broker) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_broker_starts_again_after_kill_9_with_everything_acknowledged(broker: Broker) -> None:
-    create(broker, "--partitions", "1")
-    succeed(broker, "produce", "orders", "a", "b", "--acks", "all")
-    broker.kill9()
-    with Broker(broker.data_dir) as again:
+def test_a_broker_starts_again_after_kill_9_with_everything_acknowledged(own: Broker) -> None:
+    create(own, "--partitions", "1")
+    succeed(own, "produce", "orders", "a", "b", "--acks", "all")
+    own.kill9()
+    with Broker(own.data_dir) as again:
         assert succeed(again, "consume", "orders", "--from-beginning") == "a\nb\n"
 
 
@@ -302,11 +323,11 @@ def test_sigterm_and_ctrl_c_stop_a_broker_cleanly_with_one_line_on_stdout(tmp_pa
             assert "Traceback" not in broker.stderr.text()
 
 
-def test_a_stopping_broker_lets_waiting_readers_go(broker: Broker) -> None:
-    create(broker)
-    with Process("consume", "orders", "--follow", "--url", broker.url) as follower:
+def test_a_stopping_broker_lets_waiting_readers_go(own: Broker) -> None:
+    create(own)
+    with Process("consume", "orders", "--follow", "--url", own.url) as follower:
         follower.stderr.wait_for("following orders")
-        assert broker.stop() == 0
+        assert own.stop() == 0
         assert follower.wait() == 1
         assert "error: " in follower.stderr.text()
         assert "Traceback" not in follower.stderr.text()
