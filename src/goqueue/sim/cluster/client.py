@@ -30,6 +30,7 @@ class ClusterClient:
         self.epochs: dict[
             tuple[bytes, int], int
         ] = {}  # the newest that was heard of, by topic id and partition
+        self._committed_epochs: dict[Part, int] = {}
         self._name = name
         self._hosts = hosts
         self._rng = rng
@@ -59,12 +60,17 @@ class ClusterClient:
 
     async def leader_of(self, part: Part) -> Leader:
         """As far as is known; `NoAnswer` if nobody can say."""
-        if part not in self.leaders:
+        least = self._committed_epochs.get(part, 0)
+        if part not in self.leaders or self.leaders[part].epoch < least:
             await self.refresh(part.topic)
         leader = self.leaders.get(part)
-        if leader is None:
+        if leader is None or leader.epoch < least:
             raise NoAnswer(f"nobody leads {part}")
         return leader
+
+    def note_committed(self, part: Part, epoch: int) -> None:
+        """Somebody has read in that epoch and committed so: a leader of an earlier one is none any more (KIP-320)."""
+        self._committed_epochs[part] = max(epoch, self._committed_epochs.get(part, 0))
 
     def doubt(self, part: Part) -> None:
         """Ask anew who leads it."""

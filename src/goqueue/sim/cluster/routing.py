@@ -62,7 +62,20 @@ class RoutedClient:
         if coordinator is None:
             return _settled(api, await self._nodes.ask_any(api, version, **fields))
         host = await self._find(*coordinator)
-        return await self._ask(host, api, version, fields, lambda: self._coordinators.pop(coordinator, None))
+        answer = await self._ask(
+            host, api, version, fields, lambda: self._coordinators.pop(coordinator, None)
+        )
+        if api == "offset_fetch":
+            self._note_committed(answer)
+        return answer
+
+    def _note_committed(self, answer: Any) -> None:
+        for group in answer.groups:
+            for topic in group.topics:
+                for one in topic.partitions:
+                    self._nodes.note_committed(
+                        Part(topic.name, one.partition_index), one.committed_leader_epoch
+                    )
 
     async def _ask(self, host: str, api: str, version: int, fields: dict[str, Any], doubt: Any) -> Any:
         try:
