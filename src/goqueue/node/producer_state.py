@@ -64,7 +64,7 @@ class ProducerState:
         return msgspec.Raw(msgspec.json.encode(_Snapshot(self.table.entries(), self.table.ended())))
 
 
-class _Snapshot(msgspec.Struct):
+class _Snapshot(msgspec.Struct, omit_defaults=True):
     producers: list[ProducerEntry]
     ended: list[Ended] = []
 
