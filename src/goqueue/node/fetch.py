@@ -124,7 +124,7 @@ class Fetcher:
     async def _read(
         self, partition: Partition, want: Wanted, left: int, isolation: Isolation, *, must_progress: bool
     ) -> Fetched:
-        log, leadership, epoch = partition.log, partition.leadership, partition.leader_epoch
+        log, reign = partition.log, partition.reign
         one = _facts(partition)
         # Beyond the high watermark there may be what a leader before this one has called committed: it will be so here.
         if not log.log_start <= want.offset <= log.end:
@@ -135,7 +135,7 @@ class Fetcher:
         if want.offset >= end or (room <= 0 and not must_progress):
             return one
         chunks, next_offset = await _readable(partition, want.offset, end, max(room, 1))
-        if partition.leadership is not leadership or partition.leader_epoch != epoch:
+        if partition.reign != reign:
             # Which transactions were aborted may be forgotten with what was cut.
             raise NotLeader(partition.topic, partition.index, partition.leader)
         for chunk in chunks:

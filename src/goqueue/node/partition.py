@@ -426,6 +426,12 @@ class Partition:
             self._parked.wake_reached(self.visible_end, self.last_stable_offset)
 
     @property
+    def reign(self) -> tuple[Leadership | None, int]:
+        """By whose right it is what it is here: another whenever another one leads it, or leads it anew. Always the same where
+        this node is alone."""
+        return self.leadership, self._epoch
+
+    @property
     def leader_epoch(self) -> int:
         """The one in force, or the one that the first write of this start will begin."""
         if not self.is_solo:
