@@ -215,13 +215,11 @@ class Publisher:
         try:
             placed = await self._append_opened(partition, target.settings, batch, acks, transaction)
         except OutOfOrderSequence:
-            self._division.refused(partition, batch)
             self._missing.check(partition, producer_of(batch), self._clock.now_ms())
             raise
         except GoQueueError as error:
             if error.retriable and not isinstance(error, HomeUndecided):  # `Quiet` keeps the line of those
                 self._refused.note(partition, batch, self._clock.now_ms())
-                self._division.refused(partition, batch)
             raise
         if self._refused:
             self._refused.taken(partition, batch)

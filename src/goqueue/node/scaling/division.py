@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from goqueue.core.cluster.scaling import Scaling
 from goqueue.core.producer import PRODUCER_ID_MAX, relayed_id
-from goqueue.log.batch import HEADER_BYTES, NO_PRODUCER, BatchHeader, read_header, rebuild_batch
+from goqueue.log.batch import NO_PRODUCER, BatchHeader, read_header, rebuild_batch
 from goqueue.log.records import Row
 from goqueue.model.cluster_errors import HomeUndecided, NotLeader, PeerUnreachable, ReplicationUnknown
 from goqueue.model.errors import GoQueueError, InvalidBatch, TransactionAbortable
@@ -101,12 +101,6 @@ class Division:
         except asyncio.CancelledError:  # its client has gone, and will come back with it
             self._quiet.refused(partition, header)
             raise
-
-    def refused(self, partition: Partition, batch: bytes) -> None:
-        """Not even looked at, because there are too few replicas, say: it comes again, and what its producer sends straight to other
-        partitions is not to overtake it."""
-        if self.homes.scaling(partition.topic) is not None and len(batch) >= HEADER_BYTES:
-            self._quiet.refused(partition, read_header(batch))
 
     def _take(self, partition: Partition, opened: Opened, append: Append) -> Stored:
         stored = append(partition, opened.batch, opened.header)
