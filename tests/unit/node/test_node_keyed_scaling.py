@@ -26,7 +26,7 @@ from goqueue.model.record import NewRecord, Producer
 from goqueue.node.node import Node
 from goqueue.node.publish import Placed
 from goqueue.node.requests import NewMessage, ReadQuery
-from goqueue.node.scaling.quiet import FOUND_S, PATIENCE_S, QUIET_S
+from goqueue.node.scaling.quiet import PATIENCE_S, QUIET_S
 
 KEYED = {"scaling": "keyed"}
 
@@ -77,9 +77,7 @@ async def until(node: Node, is_so: Callable[[Scaling], bool]) -> None:
 
 
 async def grown(node: Node, old: int, new: int, *, is_quiet: bool = True) -> None:
-    """A topic that whoever looked for its leaders has found by then."""
     await create(node, "t", old, **KEYED)
-    await asyncio.sleep(FOUND_S)
     await node.topics.grow("t", new)
     await until(node, lambda now: now.stage == "steady")
     if is_quiet:
@@ -224,22 +222,6 @@ def test_what_comes_straight_waits_until_nothing_has_come_the_long_way_for_a_mom
         await send(node, 1, goes, producer=Producer(7, 0, 0))
         await send(node, 1, goes, producer=Producer(7, 0, 1))
         assert await keys_in(node, 1) == [goes] * 4
-
-    in_one_life(life)
-
-
-def test_who_looks_for_a_new_leader_of_the_old_partition_is_waited_for_longer() -> None:
-    """It may have sent something there that nobody has heard of yet."""
-
-    async def life(node: Node) -> None:
-        await grown(node, 1, 2)
-        goes = key_of(1, 2)
-        node.keyed.note_leadership("t", 0, True)
-        await asyncio.sleep(FOUND_S - 0.1)
-        with pytest.raises(HomeUndecided, match="the old way"):
-            await send(node, 1, goes, producer=Producer(7, 0, 0))
-        await asyncio.sleep(0.1)
-        await send(node, 1, goes, producer=Producer(7, 0, 0))
 
     in_one_life(life)
 

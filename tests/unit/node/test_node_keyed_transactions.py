@@ -15,7 +15,7 @@ from goqueue.model.cluster_errors import HomeUndecided
 from goqueue.model.errors import TransactionAbortable
 from goqueue.node.node import Node
 from goqueue.node.scaling.ports import Silence, SilenceCall
-from goqueue.node.scaling.quiet import FOUND_S
+from goqueue.node.scaling.quiet import QUIET_S
 
 GROWN = 1  # the partition that came by growth: whose ancestors are asked about a producer that is new to it
 
@@ -25,7 +25,7 @@ async def grown_topic(node: Node) -> Sender:
     await create(node, partition_count=1, scaling="keyed")
     await node.topics.grow("orders", 2)
     await until(lambda: scaling_of(node).stage == "steady", "the topic has grown")
-    await asyncio.sleep(FOUND_S)
+    await asyncio.sleep(QUIET_S)
     sender = Sender(bumps_epoch=False)
     await sender.init(node)
     return sender

@@ -3,8 +3,8 @@
 A producer that has learned of new partitions may have batches on two ways: those it sent to the old partition, which sends on
 what has moved, and those it sends straight to the new one. The latter are refused, and so sent again a little later, until
 the leader of the old one says that it has refused nothing of that producer which has yet to come again, and has had
-nothing to send on for a moment, longer than a client waits before it tries again. A leader that has just begun says so only
-when whoever looks for it has had the time to find it. They are not kept waiting: what comes behind them on the same connection may be what
+nothing to send on for a moment: longer than a client waits before it tries again, and counted from when that leader began, so that
+whoever looks for it has found it. They are not kept waiting: what comes behind them on the same connection may be what
 they wait for.
 
 Whatever is refused must not be overtaken by what the producer sent after it. Its partition knows the next sequence of a producer that it
@@ -27,9 +27,6 @@ from goqueue.node.partition import Partition
 from goqueue.node.scaling.ports import Silence
 
 QUIET_S: Final = 2.0  # clients of Kafka try again after a second at most
-# So long producers may look for the leader of a partition after another one has died. On a machine that had twenty times as much to
-# do as it could, two seconds were not enough for librdkafka, and a key was read out of order.
-FOUND_S: Final = 5.0
 PATIENCE_S: Final = (
     10.0  # with one producer, for one change: one that always sends what lives elsewhere is never quiet
 )
@@ -112,7 +109,7 @@ class Quiet:
             quiet_s, led_s = min(quiet_s, silence.quiet_s), min(led_s, silence.led_s)
         since_s = watch.refused_s.get(producer_id, now_s)
         has_waited = min(now_s - since_s, led_s) >= PATIENCE_S
-        if (quiet_s < QUIET_S or led_s < FOUND_S) and not has_waited:
+        if quiet_s < QUIET_S and not has_waited:
             _put(watch.refused_s, producer_id, since_s)
             raise _under_way(partition)
         _put(watch.through_s, producer_id, now_s)
