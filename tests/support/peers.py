@@ -26,6 +26,7 @@ from goqueue.node.cluster.ports import (
     BeatAnswer,
     ClusterHealth,
     ClusterState,
+    Confirmed,
     Copying,
     Done,
     Join,
@@ -85,6 +86,9 @@ class PlayedService:
 
     async def execute(self, source: str, command: Order) -> Done:
         return await self._done(source, command)
+
+    async def confirmed(self) -> Confirmed:
+        return Confirmed((await self._done("", "confirmed")).index)
 
     def state(self) -> ClusterState:
         return ClusterState("n1", "c1", "leader", 3, "n1", ["n1"], 5, 5, 6)

@@ -243,6 +243,7 @@ class Node:
             lambda topic, index: catalog.partitions.find(topic, index) is not None,
         )
         if self.cluster is not None:
+            groups.shards.confirm = self.cluster.confirming.until_sure
             self.cluster.replication.when_leading(groups.note_leadership)
             self.cluster.replication.when_leading(transactions.note_leadership)
         return groups, transactions

@@ -26,6 +26,7 @@ class LinkTimes(Struct, frozen=True):
     connect_ms: int = 2_000  # a login included
     message_ms: int = 5_000  # of Raft; it is answered as soon as it has arrived
     beat_ms: int = 5_000
+    confirm_ms: int = 1_000  # then there may be another controller
     ask_ms: int = 30_000  # joins and commands: they wait for the quorum
     call_ms: int = 30_000
     fetch_slack_ms: int = 5_000  # more than the fetch was told to wait

@@ -18,6 +18,8 @@ from goqueue.core.raft.messages import Message
 from goqueue.node.cluster.exchange import (
     BEAT_ANSWERS,
     COMMAND,
+    CONFIRMED,
+    CONFIRMEDS,
     COPYING,
     COPYINGS,
     DONES,
@@ -37,6 +39,7 @@ from goqueue.node.cluster.ports import (
     BeatAnswer,
     ClusterHealth,
     ClusterState,
+    Confirmed,
     Copying,
     Done,
     Join,
@@ -118,6 +121,9 @@ class PeerLinks:
 
     async def copying(self, target: str) -> list[Copying]:
         return decoded(COPYINGS, await self._look(target, COPYING, self._times.ask_ms), target)
+
+    async def confirmed(self, target: str) -> Confirmed:
+        return decoded(CONFIRMEDS, await self._look(target, CONFIRMED, self._times.confirm_ms), target)
 
     async def state(self, target: str) -> ClusterState:
         return decoded(STATES, await self._look(target, STATE, self._times.ask_ms), target)

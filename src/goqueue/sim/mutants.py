@@ -164,6 +164,7 @@ MUTANTS: dict[str, Mutant] = {
     "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 14),
     "reports-unsynced": Mutant("cluster", cluster_mutants.report_unsynced),
     "two-coordinators": Mutant("cluster", cluster_mutants.coordinate_on),
+    "tells-from-memory": Mutant("cluster", cluster_mutants.tell_from_memory, 4_001_959),
     "leads-on-though-damaged": Mutant("cluster", cluster_mutants.keep_damage),
     "decides-alone": Mutant("elections", cluster_mutants.decide_alone),
     "loses-ledger-on-failover": Mutant("queues", cluster_queue_mutants.lose_ledger),

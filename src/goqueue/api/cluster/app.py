@@ -86,6 +86,7 @@ class ClusterApp:
             exchange.STATE: {"GET": _Route(self._told(service.state))},
             exchange.METADATA: {"GET": _Route(self._told(service.metadata))},
             exchange.NODES: {"GET": _Route(self._told(lambda: {"nodes": service.nodes()}))},
+            exchange.CONFIRMED: {"GET": _Route(self._confirmed)},
             exchange.COPYING: {"GET": _Route(self._told(service.copying))},
             exchange.HEALTH: {"GET": _Route(self._told(service.health), is_open=True)},
         }
@@ -192,6 +193,9 @@ class ClusterApp:
 
     async def _execute(self, source: str, body: bytes) -> bytes:
         return ENCODER.encode(await self._service.execute(source, decode(exchange.COMMANDS, body)))
+
+    async def _confirmed(self, source: str, body: bytes) -> bytes:
+        return ENCODER.encode(await self._service.confirmed())
 
     def _told(self, tell: Callable[[], Any]) -> Endpoint:
         async def endpoint(source: str, body: bytes) -> bytes:

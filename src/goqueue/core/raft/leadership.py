@@ -29,7 +29,7 @@ class Leadership:
         self._term = term
         self._peers: dict[str, Progress] = {}
         self._voters: tuple[str, ...] = ()
-        self._round = 1
+        self.round = 1
         self._rounds_ms: dict[int, int] = {1: now_ms}  # when each began, as far back as it matters
 
     @property
@@ -47,12 +47,7 @@ class Leadership:
     def beat(self, now_ms: int) -> list[Message]:
         """Begin a round. Who is probed gets a probe instead, from `send`."""
         self.beat_ms = now_ms + self._config.heartbeat_ms
-        self._round += 1
-        self._rounds_ms[self._round] = now_ms
-        for number in list(self._rounds_ms):  # in order
-            if now_ms - self._rounds_ms[number] <= self._config.lease_ms:
-                break
-            del self._rounds_ms[number]
+        self._begin_round(now_ms)
         for progress in self._peers.values():
             progress.beat()
         return [
@@ -60,6 +55,19 @@ class Leadership:
             for name, progress in self._peers.items()
             if progress.pace is not Pace.PROBE
         ]
+
+    def inquire(self, now_ms: int) -> list[Message]:
+        """Begin a round between heartbeats, for who cannot wait for the next to know whether a majority still follows."""
+        self._begin_round(now_ms)
+        return [self._notice(name, self._peers[name]) for name in self._voters if name != self._config.name]
+
+    def _begin_round(self, now_ms: int) -> None:
+        self.round += 1
+        self._rounds_ms[self.round] = now_ms
+        for number in list(self._rounds_ms):  # in order
+            if now_ms - self._rounds_ms[number] <= self._config.lease_ms:
+                break
+            del self._rounds_ms[number]
 
     def send(self) -> list[Message]:
         """Whatever the peers lack and may get now."""
@@ -85,7 +93,7 @@ class Leadership:
         may_regress = message.is_recovering or message.source not in self._voters
         is_behind = not message.is_accepted and message.index < progress.match_index
         if (message.is_recovering and not progress.is_recovering) or (may_regress and is_behind):
-            progress.take_back(message.index + 1, self._round)
+            progress.take_back(message.index + 1, self.round)
         progress.is_recovering = message.is_recovering
         if message.is_accepted:
             progress.accept(message.index, message.context)
@@ -101,9 +109,14 @@ class Leadership:
         """The newest moment at which a majority is known to have followed."""
         return self._reached(lambda peer: peer.followed_ms, now_ms)
 
+    @property
+    def followed_round(self) -> int:
+        """The newest round that a majority is known to have followed after it had begun."""
+        return self._reached(lambda peer: peer.followed_round, self.round)
+
     def readmit(self) -> None:
         """Tell recovering voters what they need, once that is certain."""
-        followed_round = self._reached(lambda peer: peer.followed_round, self._round)
+        followed_round = self.followed_round
         for peer in self._peers.values():
             is_certain = self.is_active and followed_round >= peer.recovering_round
             if peer.is_recovering and is_certain and not peer.recovered_index:
@@ -162,7 +175,7 @@ class Leadership:
         if not entries and progress.pace is Pace.REPLICATE:
             return None
         last_index = prev_index + len(entries)
-        progress.sent(last_index, self._round)
+        progress.sent(last_index, self.round)
         progress.told_commit_index = max(progress.told_commit_index, min(self._log.commit_index, last_index))
         return self._append(name, progress, prev_index, prev_term, entries)
 
@@ -186,6 +199,6 @@ class Leadership:
             prev_term=prev_term,
             entries=tuple(entries),
             commit_index=self._log.commit_index,
-            context=self._round,
+            context=self.round,
             recovered_index=progress.recovered_index if progress.is_recovering else 0,
         )

@@ -46,17 +46,7 @@ from goqueue.core.raft.states import HardState, Ready, Restored, Role, Standing
 from goqueue.core.raft.voters import VoterHistory, check_change
 from goqueue.model.errors import invariant
 
-__all__ = [
-    "HardState",
-    "InvalidVoters",
-    "NotLeading",
-    "Overloaded",
-    "Raft",
-    "RaftConfig",
-    "Ready",
-    "Restored",
-    "Role",
-]
+__all__ = ["HardState", "InvalidVoters", "NotLeading", "Overloaded", "Raft", "Ready", "Restored", "Role"]
 
 
 class Raft:
@@ -151,6 +141,11 @@ class Raft:
         moment may be answered from what is applied here: nothing newer was committed elsewhere by then."""
         return self._leadership.followed_ms(now_ms) if self._leadership else None
 
+    @property
+    def followed_round(self) -> int:
+        """For a leader: the newest round (`inquire`) that a majority has answered; whoever else answers 0."""
+        return self._leadership.followed_round if self._leadership else 0
+
     def next_tick_ms(self) -> int:
         leadership = self._leadership
         if leadership is None:
@@ -224,6 +219,15 @@ class Raft:
         if self.are_voters_written or tuple(voters) != self.voters:
             check_change(self.voters, voters)
         return self._append_own(EntryKind.VOTERS, encode_voters(voters))
+
+    def inquire(self, now_ms: int) -> int:
+        """The number of a round that begins now. When `followed_round` has come to it, and this is still the leader of the same term,
+        everything that was committed by anybody before is at or below the commit index that it had then."""
+        self._now_ms = now_ms
+        if self._leadership is None:
+            raise NotLeading(self._leader)
+        self._messages += self._leadership.inquire(now_ms)
+        return self._leadership.round
 
     def campaign(self, now_ms: int) -> None:
         """Do not wait for the election timeout. Who may not stand does nothing."""

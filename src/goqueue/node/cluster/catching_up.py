@@ -1,8 +1,8 @@
 """What this node does not know may exist all the same: it may have been made through another node a moment ago. So before a
 client is told that there is no such thing, the controller is asked how far the catalogue goes, and that much is waited for.
 
-Whoever finds something missing shares a round with all who came before it began. There is one at a time, and a pause between
-two, so that those who ask for what was never there cost little.
+Whoever finds something missing shares a round with others, and there is a pause between two, so that those who ask for what was
+never there cost little.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from goqueue.node.cluster.ports import PeerLinks
 from goqueue.node.commit import Spawn
 from goqueue.node.local_topics import LocalTopics
 from goqueue.node.metadata import Metadata
+from goqueue.node.shared_round import SharedRound
 from goqueue.node.topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
@@ -33,9 +34,7 @@ class CatchingUp:
         self._local = local
         self._table = table
         self._spawn = spawn
-        self._round: asyncio.Task[None] | None = None  # that has not begun yet
-        self._turn = asyncio.Lock()
-        self._began_s = -_PAUSE_S
+        self._round = SharedRound(self._catch_up, spawn, pause_s=_PAUSE_S)
 
     async def until_known(self, topic: str, partition: int = 0) -> None:
         """Until this node has the topic, or as much of the catalogue as there is, or patience ends. Never raises."""
@@ -43,7 +42,7 @@ class CatchingUp:
             return
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                await self._catch_up()
+                await self._round.ask()
                 # Patience may end, but not what has been begun: a topic is not left half opened.
                 await asyncio.wait([self._spawn(self._follow(topic))])
         except TimeoutError:
@@ -60,20 +59,11 @@ class CatchingUp:
         return found is not None and partition < found.partition_count
 
     async def _catch_up(self) -> None:
-        if self._round is None:
-            self._round = self._spawn(self._ask())
-        await asyncio.wait([self._round])
-
-    async def _ask(self) -> None:
-        async with self._turn:
-            loop = asyncio.get_running_loop()
-            await asyncio.sleep(max(0.0, self._began_s + _PAUSE_S - loop.time()))
-            self._round, self._began_s = None, loop.time()  # who comes from now on wants a later one
-            try:
-                async with asyncio.timeout(_PATIENCE_S):
-                    await self._metadata.quorum.until_applied(await self._known_index())
-            except (TimeoutError, GoQueueError):
-                pass
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._metadata.quorum.until_applied(await self._known_index())
+        except (TimeoutError, GoQueueError):
+            pass
 
     async def _known_index(self) -> int:
         """Of the last decision that the controller knows to be committed."""

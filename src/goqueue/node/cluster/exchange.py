@@ -10,7 +10,16 @@ from msgspec import Struct
 
 from goqueue.core.cluster.commands import Order
 from goqueue.core.raft.messages import AnswerVote, AskVote, Message, TimeoutNow
-from goqueue.node.cluster.ports import Beat, BeatAnswer, ClusterHealth, ClusterState, Copying, Done, Join
+from goqueue.node.cluster.ports import (
+    Beat,
+    BeatAnswer,
+    ClusterHealth,
+    ClusterState,
+    Confirmed,
+    Copying,
+    Done,
+    Join,
+)
 
 SIGNATURE_HEADER = "goqueue-peer"
 ANSWER_HEADER = "goqueue-peer-answer"
@@ -26,6 +35,7 @@ METADATA = "/cluster/metadata"
 HEALTH = "/cluster/health"
 NODES = "/cluster/nodes"
 COPYING = "/cluster/copying"
+CONFIRMED = "/cluster/confirmed"
 
 
 class Leave(Struct, frozen=True):
@@ -52,6 +62,7 @@ LEAVES = msgspec.json.Decoder(Leave)
 DONES = msgspec.json.Decoder(Done)
 BEAT_ANSWERS = msgspec.json.Decoder(BeatAnswer)
 STATES = msgspec.json.Decoder(ClusterState)
+CONFIRMEDS = msgspec.json.Decoder(Confirmed)
 HEALTHS = msgspec.json.Decoder(ClusterHealth)
 COPYINGS = msgspec.json.Decoder(list[Copying])
 ERRORS = msgspec.json.Decoder(ErrorBody)

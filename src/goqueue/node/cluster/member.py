@@ -15,6 +15,7 @@ from goqueue.core.raft.config import RaftConfig
 from goqueue.log.disk import Disk
 from goqueue.model.errors import GoQueueError
 from goqueue.node.clock import Clock
+from goqueue.node.cluster.confirming import Confirming
 from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.health import Health
 from goqueue.node.cluster.identity import Identity, IdentityFile
@@ -104,6 +105,7 @@ class ClusterMember:
             unclean_epoch_of=self._unclean_epoch_of,
             controller_heard_ms=self.membership.controller_heard_ms,
         )
+        self.confirming = Confirming(metadata, links, self.replication, spawn)
         self._configured = {peer.name for peer in config.peers}
         self._writing = asyncio.Lock()  # of the identity
         self._has_ended = False

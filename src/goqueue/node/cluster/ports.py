@@ -75,6 +75,12 @@ class Done(Struct, frozen=True):
     events: list[Event]
 
 
+class Confirmed(Struct, frozen=True):
+    """Every decision that was made before the question is at or below this index of the metadata log."""
+
+    index: int
+
+
 class ClusterState(Struct, frozen=True):
     """What one node believes; for people and tests."""
 
@@ -140,6 +146,9 @@ class ClusterService(Protocol):
 
     def copying(self) -> list[Copying]:
         """What the heartbeats say of partitions that are being moved. Raises NotController where they are not heard."""
+
+    async def confirmed(self) -> Confirmed:
+        """Raises NotController or TimedOut where this node cannot know."""
 
     def state(self) -> ClusterState: ...
 
@@ -210,6 +219,8 @@ class PeerLinks(Protocol):
     async def execute(self, target: str, command: Order) -> Done: ...
 
     async def copying(self, target: str) -> list[Copying]: ...
+
+    async def confirmed(self, target: str) -> Confirmed: ...
 
     async def state(self, target: str) -> ClusterState: ...
 

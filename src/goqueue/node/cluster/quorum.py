@@ -16,6 +16,7 @@ from goqueue.model.errors import GoQueueError, InvariantViolation, NotReady, Sto
 from goqueue.node.cluster.quorum_log import QuorumLog
 from goqueue.node.commit import Spawn
 from goqueue.node.monotonic import monotonic_ms
+from goqueue.node.shared_round import SharedRound
 
 logger = logging.getLogger(__name__)
 _SNAPSHOT_ENTRY_COUNT: Final = 10_000
@@ -61,6 +62,7 @@ class Quorum:
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
         self._waiting: dict[int, tuple[int, asyncio.Future[None]]] = {}  # by index: term, and who waits
+        self._confirmation = SharedRound(self._confirm, spawn)
         self._watchers: list[Callable[[], None]] = []
         self._snapshot_index = 0
         self._snapshot_from_ms = 0  # not before
@@ -191,6 +193,30 @@ class Quorum:
             if self._waiting.get(index, (0, None))[1] is future:
                 del self._waiting[index]
 
+    async def confirmed_index(self) -> int:
+        """Of the last entry that was committed by anybody before this was called. NotController where this node is not the one to
+        know, TimedOut where a majority does not say that it is."""
+        return await self._confirmation.ask()
+
+    async def _confirm(self) -> int:
+        if not self.is_active:
+            raise NotController(None if self.leader == self.name else self.leader)
+        raft, term, index = self.raft, self.raft.term, self.raft.commit_index
+        round = raft.inquire(monotonic_ms())
+        self._woken.set()
+
+        def is_over() -> bool:
+            return self._raft is not raft or not raft.is_leader or raft.term != term
+
+        try:
+            async with asyncio.timeout(self._config.election_ms_max / 1_000), self._changed:
+                await self._changed.wait_for(lambda: is_over() or raft.followed_round >= round)
+        except TimeoutError:
+            raise TimedOut("a majority of the voters has not said that it follows this controller") from None
+        if is_over():
+            raise NotController(self.leader)
+        return index
+
     # ---------------------------------------------------------------- the loop
 
     async def _run(self) -> None:
@@ -277,7 +303,10 @@ class Quorum:
 
     async def _tell(self) -> None:
         raft = self.raft
-        seen = (raft.term, raft.role, raft.leader, raft.is_active, raft.voters, self.applied_index)
+        seen = (
+            *(raft.term, raft.role, raft.leader, raft.is_active, raft.voters),
+            *(self.applied_index, raft.followed_round),
+        )
         if seen == self._seen:
             return
         if seen[:4] != self._seen[:4]:

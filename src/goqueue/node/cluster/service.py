@@ -18,6 +18,7 @@ from goqueue.node.cluster.ports import (
     BeatAnswer,
     ClusterHealth,
     ClusterState,
+    Confirmed,
     Copying,
     Done,
     Join,
@@ -72,6 +73,9 @@ class Service:
 
     def copying(self) -> list[Copying]:
         return self._controller.copying()
+
+    async def confirmed(self) -> Confirmed:
+        return Confirmed(await self._quorum.confirmed_index())
 
     # ---------------------------------------------------------------- people
 

@@ -272,7 +272,9 @@ class Groups:
         await self.shards.at(index).ask(completed)
 
     async def fetch(self, command: FetchOffsets) -> FetchedOffsets:
+        """As it was when this was called, or later; NotCoordinator where that is not certain."""
         self._guard.admit_read()
+        await self.shards.until_sure(command.group_id)
         fetched = await self.shards.ask(command.group_id, command, FetchedOffsets)
         if self._beginning_of is None or not any(one.is_beginning for one in fetched.offsets):
             return fetched

@@ -20,6 +20,7 @@ from goqueue.core.group.shard import GroupShard
 from goqueue.core.group.topics_view import Topics
 from goqueue.model.errors import GoQueueError, InvariantViolation
 from goqueue.node.clock import Clock
+from goqueue.node.cluster.confirming import Confirm
 from goqueue.node.commit import Spawn
 from goqueue.node.groups.clock import WatchedClock
 from goqueue.node.groups.metrics import GroupMetrics
@@ -81,6 +82,7 @@ class GroupShards:
         self._shards = LedShards(OFFSETS_TOPIC, self._make, spawn, self._loaded, self._ended)
         self._when_loaded: list[Callable[[OwnedGroups], None]] = []
         self._when_ended: list[Callable[[int], None]] = []
+        self.confirm: Confirm | None = None  # that this node still leads; alone it always does
         self._opening = asyncio.Lock()
         self._timer = ShardTimer(self._shards.all, OwnedGroups.tick, self.clock)
 
@@ -143,6 +145,12 @@ class GroupShards:
         )
 
     # ---------------------------------------------------------------- asking
+
+    async def until_sure(self, group_id: str) -> None:
+        """Until it is certain that no other node has coordinated the group by the time this was called; NotCoordinator where it is
+        not. For what is told from memory: whatever is written is refused by the followers of another one."""
+        if self.confirm is not None:
+            await self.confirm(OFFSETS_TOPIC, coordinator_partition(group_id, PARTITION_COUNT))
 
     async def write(self, group_id: str, command: Command, kind: type[R]) -> R:
         """Of a call that may begin a group."""

@@ -20,6 +20,7 @@ from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.partition_log import Slice
 from goqueue.model.errors import GoQueueError
 from goqueue.node import fetch
+from goqueue.node.cluster.confirming import Confirming
 from goqueue.node.cluster.ports import ReplicaFound, ReplicaWant
 from goqueue.node.fetch import Fetched
 from goqueue.node.led_shards import LedShards
@@ -193,6 +194,17 @@ def decide_alone() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (election, voters):
             stack.enter_context(patch.object(module, "quorum", lambda voters: 1))
+        yield
+
+
+@contextmanager
+def tell_from_memory() -> Iterator[None]:
+    """A coordinator says how far a group has come without asking whether it still is the coordinator."""
+
+    async def sure(self: Confirming, topic: str, index: int) -> None:
+        """It always is."""
+
+    with patch.object(Confirming, "until_sure", sure):
         yield
 
 
