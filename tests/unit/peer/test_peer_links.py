@@ -18,7 +18,7 @@ from goqueue.core.catalog import DeleteTopic
 from goqueue.core.raft.messages import AskVote, Message
 from goqueue.model.cluster_errors import NotController, PeerUnreachable, Unauthenticated, WrongCluster
 from goqueue.model.errors import TopicNotFound
-from goqueue.node.cluster.ports import Beat, Done, Join, PeerLinks, ReplicaRound
+from goqueue.node.cluster.ports import Beat, Confirmed, Done, Join, PeerLinks, ReplicaRound
 from goqueue.node.cluster.secret import WINDOW_MS
 from goqueue.peer import requests
 from goqueue.sim.loop import SimLoop, run
@@ -86,11 +86,13 @@ def test_requests_are_answered(loop: str) -> None:
             assert (await links.beat("n1", BEAT)).term == 7
             assert await links.execute("n1", DeleteTopic("t")) == Done(3, [])
             assert await links.leave("n1", "n9") == Done(4, [])
+            assert await links.confirmed("n1") == Confirmed(5)
             assert station.service.asked == [
                 ("n2", JOIN),
                 ("n2", BEAT),
                 ("n2", DeleteTopic("t")),
                 ("n2", "n9"),
+                ("", "confirmed"),
             ]
 
     play(loop, main())
