@@ -11,7 +11,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from goqueue.core.producer import is_after
-from goqueue.model.errors import NotEnoughReplicas
+from goqueue.model.errors import GoQueueError, NotEnoughReplicas
 from goqueue.model.record import Producer
 from goqueue.node.partition import Partition
 
@@ -27,11 +27,11 @@ class MissingBatches:
             WeakKeyDictionary()
         )  # of each producer its epoch, what is stored of it, and since when something after that is refused
 
-    def check(self, partition: Partition, producer: Producer, now_ms: int) -> None:
-        """Of a batch that is out of order. Raises another refusal where what is missing may still come."""
+    def refusal(self, partition: Partition, producer: Producer, now_ms: int) -> GoQueueError | None:
+        """Of a batch that is out of order: what to tell its producer where what is missing may still come."""
         newest = partition.newest_sequence(producer.id, producer.epoch)
         if partition.is_solo or newest is None or newest < 0 or not is_after(producer.sequence, newest):
-            return
+            return None
         known = self._by_partition.setdefault(partition, {})
         epoch, stored, since_ms = known.pop(producer.id, (producer.epoch, newest, now_ms))
         if (epoch, stored) != (producer.epoch, newest):
@@ -39,10 +39,11 @@ class MissingBatches:
         known[producer.id] = producer.epoch, newest, since_ms
         if len(known) > _PRODUCER_COUNT_MAX:
             del known[next(iter(known))]
-        if now_ms - since_ms < _PATIENCE_MS:
-            raise NotEnoughReplicas(
-                f"{partition.topic}-{partition.index} has what producer {producer.id} sent up to sequence {newest}; what comes before "
-                f"sequence {producer.sequence} is missing, and comes first",
-                producer_id=producer.id,
-                sequence=producer.sequence,
-            )
+        if now_ms - since_ms >= _PATIENCE_MS:
+            return None
+        return NotEnoughReplicas(
+            f"{partition.topic}-{partition.index} has what producer {producer.id} sent up to sequence {newest}; what comes before "
+            f"sequence {producer.sequence} is missing, and comes first",
+            producer_id=producer.id,
+            sequence=producer.sequence,
+        )

@@ -347,6 +347,11 @@ class Partition:
         entry = self._producers.table.entry(producer_id)
         return None if entry is None or entry.epoch != epoch else entry.last_sequence
 
+    def producer_epoch(self, producer_id: int) -> int | None:
+        """The newest in which the producer has written here; None where nothing is known of it in any."""
+        entry = self._producers.table.entry(producer_id)
+        return None if entry is None else entry.epoch
+
     def open_transactions(self) -> list[ProducerFacts]:
         """The producers with an open transaction, the oldest first."""
         return [facts_of(entry) for entry in self._producers.table.open_entries()]

@@ -214,12 +214,16 @@ class Publisher:
         partition = target.partition(index)
         try:
             placed = await self._append_opened(partition, target.settings, batch, acks, transaction)
-        except OutOfOrderSequence:
-            self._missing.check(partition, producer_of(batch), self._clock.now_ms())
-            raise
+        except OutOfOrderSequence as error:
+            refusal = self._missing.refusal(partition, producer_of(batch), self._clock.now_ms())
+            if refusal is None:
+                raise
+            self._division.refused(partition, batch)
+            raise refusal from error
         except GoQueueError as error:
             if error.retriable and not isinstance(error, HomeUndecided):  # `Quiet` keeps the line of those
                 self._refused.note(partition, batch, self._clock.now_ms())
+                self._division.refused(partition, batch)
             raise
         if self._refused:
             self._refused.taken(partition, batch)

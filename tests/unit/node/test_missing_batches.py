@@ -37,11 +37,8 @@ def missing() -> MissingBatches:
 def may_come(
     missing: MissingBatches, led: Led, sequence: int, now_ms: int = 0, *, id: int = 7, epoch: int = 0
 ) -> bool:
-    try:
-        missing.check(cast(Partition, led), Producer(id, epoch, sequence), now_ms)
-    except NotEnoughReplicas:
-        return True
-    return False
+    refusal = missing.refusal(cast(Partition, led), Producer(id, epoch, sequence), now_ms)
+    return isinstance(refusal, NotEnoughReplicas)
 
 
 def test_what_is_missing_is_waited_for_and_not_for_ever(missing: MissingBatches, led: Led) -> None:

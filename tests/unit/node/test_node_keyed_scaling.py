@@ -1,88 +1,29 @@
-"""Topics with `scaling=keyed` on one node: fences, parts of batches, the moment of quiet, holds."""
+"""Topics with `scaling=keyed` on one node: fences, parts of batches, holds. test_node_keyed_quiet.py has the moment of quiet."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.support.keyed_batches import KEYED, grown, key_of, keys_in, scaling_of, send, until
 from tests.support.keyed_topics import Classic
 from tests.support.nodes import End, World, codes, create, in_one_life, read_all, simulate
 
 from goqueue.core.cluster.commands import ReleaseHolds
-from goqueue.core.cluster.scaling import Gate, Scaling
+from goqueue.core.cluster.scaling import Gate
 from goqueue.core.group.commands import CommitOffsets, NewOffset
 from goqueue.core.producer import relayed_id
-from goqueue.log.batch import build_batch, read_header
+from goqueue.log.batch import build_batch
 from goqueue.log.compression import Codec
 from goqueue.model.acks import Acks
 from goqueue.model.cluster_errors import HomeUndecided
 from goqueue.model.codes import Code
 from goqueue.model.delay import DELIVER_AT_HEADER
 from goqueue.model.errors import InvalidBatch, OutOfOrderSequence
-from goqueue.model.partitioner import Partitioner, partition_for_key
 from goqueue.model.record import NewRecord, Producer
 from goqueue.node.node import Node
-from goqueue.node.publish import Placed
 from goqueue.node.requests import NewMessage, ReadQuery
-from goqueue.node.scaling.quiet import PATIENCE_S, QUIET_S
-
-KEYED = {"scaling": "keyed"}
-
-
-def key_of(index: int, count: int, *, skip: int = 0) -> bytes:
-    """One that belongs there."""
-    found = (
-        key
-        for at in range(10_000)
-        if partition_for_key(Partitioner.MURMUR3, key := b"k%d" % at, count) == index
-    )
-    for _ in range(skip):
-        next(found)
-    return next(found)
-
-
-async def send(
-    node: Node,
-    index: int,
-    *keys: bytes | None,
-    producer: Producer | None = None,
-    codec: Codec = Codec.NONE,
-    value: bytes = b"",
-) -> Placed:
-    """As a Kafka client does: a batch to a partition of its own choice."""
-    records = [NewRecord(key, value or b"%d" % at) for at, key in enumerate(keys)]
-    batch = build_batch(records, node.clock.now_ms(), producer=producer, codec=codec)
-    placed = await node.publisher.append_batch("t", index, batch, acks=Acks.ALL)
-    await node.publisher.until_stored(placed)
-    return placed
-
-
-async def keys_in(node: Node, index: int) -> list[bytes | None]:
-    return [record.key for record in await read_all(node, "t", index)]
-
-
-def scaling_of(node: Node) -> Scaling:
-    found = node.keyed.division.homes.scaling("t")
-    assert found is not None
-    return found
-
-
-async def until(node: Node, is_so: Callable[[Scaling], bool]) -> None:
-    """In virtual time."""
-    async with asyncio.timeout(30):
-        while not is_so(scaling_of(node)):  # noqa: ASYNC110 - nobody calls when it is
-            await asyncio.sleep(0.01)
-
-
-async def grown(node: Node, old: int, new: int, *, is_quiet: bool = True) -> None:
-    await create(node, "t", old, **KEYED)
-    await node.topics.grow("t", new)
-    await until(node, lambda now: now.stage == "steady")
-    if is_quiet:
-        await asyncio.sleep(QUIET_S)
-
 
 # ---------------------------------------------------------------- fences
 
@@ -198,113 +139,6 @@ def test_a_client_that_uses_an_id_of_what_is_sent_on_is_refused() -> None:
         await create(node, "t", 1)
         with pytest.raises(InvalidBatch, match="only partitions use"):
             await send(node, 0, b"k", producer=Producer(relayed_id(7, 0), 0, 0))
-
-    in_one_life(life)
-
-
-# ---------------------------------------------------------------- the moment of quiet
-
-
-def test_what_comes_straight_waits_until_nothing_has_come_the_long_way_for_a_moment() -> None:
-    async def life(node: Node) -> None:
-        await grown(node, 1, 2, is_quiet=False)
-        goes = key_of(1, 2)
-        with pytest.raises(HomeUndecided, match="the old way"):  # it has just opened
-            await send(node, 1, goes, producer=Producer(7, 0, 0))
-        await asyncio.sleep(QUIET_S)
-        await send(node, 0, goes, producer=Producer(7, 0, 0))
-        with pytest.raises(HomeUndecided, match="the old way"):
-            await send(node, 1, goes, producer=Producer(7, 0, 0))
-        await send(node, 1, goes, producer=Producer(8, 0, 0))  # another has nothing under way
-        await asyncio.sleep(QUIET_S)
-        with pytest.raises(HomeUndecided, match="sequence 0 comes before"):
-            await send(node, 1, goes, producer=Producer(7, 0, 1))
-        await send(node, 1, goes, producer=Producer(7, 0, 0))
-        await send(node, 1, goes, producer=Producer(7, 0, 1))
-        assert await keys_in(node, 1) == [goes] * 4
-
-    in_one_life(life)
-
-
-def test_a_producer_that_is_two_changes_behind_is_waited_for() -> None:
-    async def life(node: Node) -> None:
-        await grown(node, 1, 2)
-        await node.topics.grow("t", 4)
-        await until(node, lambda now: now.stage == "steady")
-        await asyncio.sleep(QUIET_S)
-        goes = key_of(3, 4)
-        await send(node, 0, goes, producer=Producer(7, 0, 0))  # as if there was one partition
-        with pytest.raises(HomeUndecided, match="the old way"):
-            await send(node, 3, goes, producer=Producer(7, 0, 0))
-        await asyncio.sleep(QUIET_S)
-        await send(node, 3, goes, producer=Producer(7, 0, 0))
-        assert await keys_in(node, 3) == [goes] * 2
-
-    in_one_life(life)
-
-
-def test_what_the_old_partition_has_refused_is_waited_for() -> None:
-    """However long the client takes until it comes again."""
-
-    async def life(node: Node) -> None:
-        await grown(node, 1, 2)
-        goes = key_of(1, 2)
-        old = node._table.get("t").partition(0)
-        node.keyed.division._quiet.refused(old, read_header(build_batch([], 0, producer=Producer(7, 0, 0))))
-        await asyncio.sleep(2 * QUIET_S)
-        with pytest.raises(HomeUndecided, match="the old way"):
-            await send(node, 1, goes, producer=Producer(7, 0, 0))
-        await send(node, 0, goes, producer=Producer(7, 0, 0))
-        await asyncio.sleep(QUIET_S)
-        await send(node, 1, goes, producer=Producer(7, 0, 0))
-
-    in_one_life(life)
-
-
-def test_who_leads_anew_knows_nothing_of_what_it_refused_before() -> None:
-    """Somebody else may have taken it meanwhile."""
-
-    async def life(node: Node) -> None:
-        await grown(node, 1, 2, is_quiet=False)
-        goes = key_of(1, 2)
-        with pytest.raises(HomeUndecided, match="the old way"):
-            await send(node, 1, goes, producer=Producer(7, 0, 0))
-        node.keyed.note_leadership("t", 1, True)
-        await asyncio.sleep(QUIET_S)
-        await send(node, 1, goes, producer=Producer(7, 0, 1))
-
-    in_one_life(life)
-
-
-def test_a_batch_that_never_comes_again_holds_up_the_others_only_for_a_while() -> None:
-    async def life(node: Node) -> None:
-        await grown(node, 1, 2, is_quiet=False)
-        goes = key_of(1, 2)
-        with pytest.raises(HomeUndecided, match="the old way"):
-            await send(node, 1, goes, producer=Producer(7, 0, 0))
-        for _ in range(29):
-            await asyncio.sleep(1)
-            with pytest.raises(HomeUndecided, match="sequence 0 comes before"):
-                await send(node, 1, goes, producer=Producer(7, 0, 1))
-        await asyncio.sleep(2)
-        await send(node, 1, goes, producer=Producer(7, 0, 1))
-
-    in_one_life(life)
-
-
-def test_nobody_waits_for_quiet_for_ever() -> None:
-    async def life(node: Node) -> None:
-        await grown(node, 1, 2)
-        goes = key_of(1, 2)
-        refused_count = 0
-        for sequence in range(20):
-            await send(node, 0, goes, producer=Producer(7, 0, sequence))
-            await asyncio.sleep(0.4)
-            try:
-                await send(node, 1, goes, producer=Producer(7, 0, 0))
-            except HomeUndecided:
-                refused_count += 1
-        assert 0 < refused_count <= PATIENCE_S / 0.4 + 1
 
     in_one_life(life)
 

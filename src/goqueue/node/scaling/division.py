@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from goqueue.core.cluster.scaling import Scaling
 from goqueue.core.producer import PRODUCER_ID_MAX, relayed_id
-from goqueue.log.batch import NO_PRODUCER, BatchHeader, read_header, rebuild_batch
+from goqueue.log.batch import HEADER_BYTES, NO_PRODUCER, BatchHeader, read_header, rebuild_batch
 from goqueue.log.records import Row
 from goqueue.model.cluster_errors import HomeUndecided, NotLeader, PeerUnreachable, ReplicationUnknown
 from goqueue.model.errors import GoQueueError, InvalidBatch, TransactionAbortable
@@ -96,11 +98,17 @@ class Division:
             if error.retriable:
                 self._quiet.refused(partition, header)
             elif isinstance(error, TransactionAbortable):
-                self._quiet.taken(partition, header)  # it will not come again
+                self._quiet.given_up(partition, header)
             raise
         except asyncio.CancelledError:  # its client has gone, and will come back with it
             self._quiet.refused(partition, header)
             raise
+
+    def refused(self, partition: Partition, batch: bytes) -> None:
+        """Nobody has looked at its keys, because there are too few replicas, say, or it came before the one that it follows. It comes
+        again, and what its producer sends straight to other partitions is not to overtake it."""
+        if self.homes.scaling(partition.topic) is not None and len(batch) >= HEADER_BYTES:
+            self._quiet.refused(partition, read_header(batch))
 
     def _take(self, partition: Partition, opened: Opened, append: Append) -> Stored:
         stored = append(partition, opened.batch, opened.header)
@@ -109,14 +117,11 @@ class Division:
 
     def _is_through(self, partition: Partition, scaling: Scaling, header: BatchHeader) -> bool:
         """Whether nothing of the producer can still come to a partition on the way that it took before the partition was there. Who
-        has written here was asked about that before."""
+        has written here, in whatever epoch, was asked about that before."""
         id = header.producer_id
         if id == NO_PRODUCER or not scaling.is_grown(partition.index):
             return True
-        return (
-            self._quiet.is_through(partition, id)
-            or partition.newest_sequence(id, header.producer_epoch) is not None
-        )
+        return self._quiet.is_through(partition, id) or partition.producer_epoch(id) is not None
 
     async def _check_through(self, partition: Partition, header: BatchHeader) -> None:
         scaling = self.homes.scaling(partition.topic)
@@ -132,7 +137,7 @@ class Division:
         except (NotLeader, PeerUnreachable, TimeoutError) as error:
             reason = f"whether something is under way is not known: {error}"
             raise HomeUndecided(partition.topic, partition.index, reason) from error
-        self._quiet.check_silence(partition, header.producer_id, silences)
+        self._quiet.check_silence(partition, header, silences)
         if header.is_transactional:
             raise _in_the_way(partition)
 
@@ -141,7 +146,7 @@ class Division:
         partition = self.homes.led(call.topic, call.partition)
         silence = self._quiet.silence(partition, call.producer_id)
         is_free = self._turns.is_free(partition, call.producer_id)
-        return silence if is_free else Silence(0.0, silence.led_s)
+        return silence if is_free else replace(silence, quiet_s=0.0, is_awaited=True)
 
     def _check_quiet(self, partition: Partition, scaling: Scaling, opened: Opened) -> None:
         if not scaling.is_shrinking or opened.header.producer_id == NO_PRODUCER:
@@ -160,6 +165,7 @@ class Division:
         self._quiet.check_line(partition, header)
         known = partition.find(header)
         if known is not None:  # and what it sent on was durable before
+            self._quiet.taken(partition, header)
             return Kept(known)
         await self._check_through(partition, header)
         scaling, homes = self._spread(partition, rows)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
+
+NOTHING_YET: Final = -(1 << 63)  # before any time that a batch can have
 
 
 class Part(Struct, frozen=True):
@@ -25,10 +27,19 @@ class SilenceCall(Struct, frozen=True):
 
 
 class Silence(Struct, frozen=True):
-    """As its leader has seen it."""
+    """As its leader has seen it. What has a default is not said by nodes of older versions."""
 
-    quiet_s: float  # since something of the producer was sent on from there, or refused; 0 while it has yet to come again
+    quiet_s: float  # since something of the producer was sent on from there, or refused; 0 while something is awaited
     led_s: float  # it has led for so long, and seen nothing before
+    is_awaited: bool = False  # something of it was refused and has yet to come again, or is being worked on
+    # With which the newest batch begins that the leader has taken, by the producer's own clock; NOTHING_YET of one that the partition
+    # knows and the leader has taken nothing of; None of one that the partition does not know.
+    taken_ms: int | None = None
+
+    def has_all_before(self, base_ms: int) -> bool:
+        """Whether everything is taken that the producer meant for the partition before that time. It comes in the order in which
+        it was handed over, so it is if something younger is."""
+        return self.taken_ms is not None and self.taken_ms > base_ms
 
 
 class RemoteParts(Protocol):

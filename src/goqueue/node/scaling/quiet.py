@@ -2,10 +2,18 @@
 
 A producer that has learned of new partitions may have batches on two ways: those it sent to the old partition, which sends on
 what has moved, and those it sends straight to the new one. The latter are refused, and so sent again a little later, until
-the leader of the old one says that it has refused nothing of that producer which has yet to come again, and has had
-nothing to send on for a moment: longer than a client waits before it tries again, and counted from when that leader began, so that
-whoever looks for it has found it. They are not kept waiting: what comes behind them on the same connection may be what
+nothing of the producer can still come the long way. They are not kept waiting: what comes behind them on the same connection may be what
 they wait for.
+
+That time has passed proves nothing: a client may take long to find the new leader of the old partition. So a producer that the old
+partition knows has to show it (ADR 38): clients stamp a record when it is handed over, and what they have for a partition comes in that order.
+When the leader of the old partition has taken a batch that is younger than the one that waits here, it has taken everything that was
+sent the long way before. Besides, it must have nothing refused that has yet to come again, and have had nothing to send on for a moment, longer than
+a client waits before it tries again: so much is asked also of those who set the timestamps themselves. A producer that has nothing
+more for the old partition shows nothing; it waits for as long as clients take to find a leader.
+
+Partitions that shrink cannot ask for that, because a producer that has learned of it sends nothing to the old ones any more: there it is
+the moment of quiet alone.
 
 Whatever is refused must not be overtaken by what the producer sent after it. Its partition knows the next sequence of a producer that it
 knows; of others, the lowest sequence that was refused is remembered here.
@@ -14,9 +22,9 @@ knows; of others, the lowest sequence that was refused is remembered here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from goqueue.core.cluster.scaling import Scaling
@@ -24,18 +32,20 @@ from goqueue.core.producer import is_after, is_relayed, origin_of
 from goqueue.log.batch import NO_PRODUCER, BatchHeader
 from goqueue.model.cluster_errors import HomeUndecided
 from goqueue.node.partition import Partition
-from goqueue.node.scaling.ports import Silence
+from goqueue.node.scaling.ports import NOTHING_YET, Silence
 
 QUIET_S: Final = 2.0  # clients of Kafka try again after a second at most
 PATIENCE_S: Final = (
     10.0  # with one producer, for one change: one that always sends what lives elsewhere is never quiet
 )
+FOUND_S: Final = 30.0  # clients wait for up to ten seconds, some for thirty, before they connect again to a node that was gone
 _REMEMBERED_S: Final = 30.0  # longer than any client waits before it tries again
 _COUNT_MAX: Final = 10_000  # producers of one partition; the oldest are forgotten
 
 Change = tuple[int, int]
 _GROWTH: Final[Change] = 0, 0  # a partition comes by growth once
 Sender = tuple[int, int]  # producer id and epoch
+T = TypeVar("T", int, float)
 
 
 @dataclass(slots=True)
@@ -61,6 +71,7 @@ class Quiet:
         self._refused: WeakKeyDictionary[Partition, dict[Sender, _Refused]] = WeakKeyDictionary()
         self._began_s: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
         self._sent_on_s: WeakKeyDictionary[Partition, dict[int, float]] = WeakKeyDictionary()
+        self._taken_ms: WeakKeyDictionary[Partition, dict[int, int]] = WeakKeyDictionary()
 
     # ---------------------------------------------------------------- two ways
 
@@ -98,21 +109,23 @@ class Quiet:
         watch = self._watches.get(partition)
         return watch is None or producer_id in watch.through_s
 
-    def check_silence(self, partition: Partition, producer_id: int, before: Iterable[Silence]) -> None:
+    def check_silence(self, partition: Partition, header: BatchHeader, before: Sequence[Silence]) -> None:
         """Before anything is taken from the producer by a partition that came by growth: `before` is of the partitions where its keys
         were, however many changes ago."""
         watch, now_s = self._watches.get(partition), _now_s()
         if watch is None:
             return
-        quiet_s, led_s = now_s - watch.opened_s, PATIENCE_S
-        for silence in before:
-            quiet_s, led_s = min(quiet_s, silence.quiet_s), min(led_s, silence.led_s)
-        since_s = watch.refused_s.get(producer_id, now_s)
-        has_waited = min(now_s - since_s, led_s) >= PATIENCE_S
-        if quiet_s < QUIET_S and not has_waited:
-            _put(watch.refused_s, producer_id, since_s)
+        since_s = watch.refused_s.get(header.producer_id, now_s)
+        is_found = all(silence.led_s >= FOUND_S for silence in before)
+        if is_found and now_s - since_s >= PATIENCE_S:
+            is_through = not any(_is_missing(silence, header) for silence in before)
+        else:
+            is_quiet = now_s - watch.opened_s >= QUIET_S
+            is_through = is_quiet and all(_is_over(silence, header) for silence in before)
+        if not is_through:
+            _put(watch.refused_s, header.producer_id, since_s)
             raise _under_way(partition)
-        _put(watch.through_s, producer_id, now_s)
+        _put(watch.through_s, header.producer_id, now_s)
 
     # ---------------------------------------------------------------- silence
 
@@ -121,6 +134,7 @@ class Quiet:
         if is_new_leader:
             self._began_s[partition] = _now_s()
             self._refused.pop(partition, None)  # whoever led in between may have taken it
+            self._taken_ms.pop(partition, None)
         else:
             self._began_s.setdefault(partition, _now_s())
 
@@ -131,12 +145,15 @@ class Quiet:
     def silence(self, partition: Partition, producer_id: int) -> Silence:
         now_s = _now_s()
         began_s = self._began_s.setdefault(partition, now_s)
+        epoch, taken_ms = partition.producer_epoch(producer_id), None
+        if epoch is not None:
+            taken_ms = self._taken_ms.get(partition, {}).get(producer_id, NOTHING_YET)
         is_awaited = any(
-            sender[0] == producer_id and not _is_old(one)
+            sender[0] == producer_id and not _is_old(one) and not _has_come(partition, sender, one)
             for sender, one in self._refused.get(partition, {}).items()
         )
         last_s = now_s if is_awaited else self._sent_on_s.get(partition, {}).get(producer_id, began_s)
-        return Silence(now_s - max(began_s, last_s), now_s - began_s)
+        return Silence(now_s - max(began_s, last_s), now_s - began_s, is_awaited, taken_ms)
 
     # ---------------------------------------------------------------- in line
 
@@ -162,18 +179,46 @@ class Quiet:
         known = refused.get(sender)
         if known is None:
             return
-        newest = partition.newest_sequence(*sender)
-        if newest is not None and not is_after(known.sequence, newest):
-            del refused[sender]  # it came through another leader
+        if _has_come(partition, sender, known):
+            del refused[sender]
         elif not _is_old(known) and is_after(header.base_sequence, known.sequence):
             raise HomeUndecided(
                 partition.topic, partition.index, f"sequence {known.sequence} comes before this one"
             )
 
     def taken(self, partition: Partition, header: BatchHeader) -> None:
+        """All of the batch is stored, here and where it belongs."""
+        if header.producer_id != NO_PRODUCER:
+            _put(self._taken_ms.setdefault(partition, {}), header.producer_id, header.base_timestamp)
+        self.given_up(partition, header)
+
+    def given_up(self, partition: Partition, header: BatchHeader) -> None:
+        """The batch will not come again."""
         refused = self._refused.get(partition)
         if refused:
             refused.pop((header.producer_id, header.producer_epoch), None)
+
+
+def _is_over(silence: Silence, header: BatchHeader) -> bool:
+    """Whether nothing that the producer sent before the batch can still come through that partition."""
+    if silence.is_awaited or silence.quiet_s < QUIET_S:
+        return False
+    return silence.taken_ms is None or silence.has_all_before(header.base_timestamp)
+
+
+def _is_missing(silence: Silence, header: BatchHeader) -> bool:
+    """Whether something is known to be under way that may be older than the batch. Of a producer that always sends what lives
+    elsewhere, something always is, but not for long what is older."""
+    return silence.is_awaited and not silence.has_all_before(header.base_timestamp)
+
+
+def _has_come(partition: Partition, sender: Sender, refused: _Refused) -> bool:
+    """Through another leader, say; or the producer has begun anew, and what it had before cannot come."""
+    id, epoch = sender
+    newest_epoch, newest = partition.producer_epoch(id), partition.newest_sequence(id, epoch)
+    if newest_epoch is not None and newest_epoch > epoch:
+        return True
+    return newest is not None and not is_after(refused.sequence, newest)
 
 
 def _under_way(partition: Partition) -> HomeUndecided:
@@ -188,7 +233,7 @@ def _is_old(refused: _Refused) -> bool:
     return _now_s() - refused.at_s > _REMEMBERED_S
 
 
-def _put(times: dict[int, float], producer_id: int, now_s: float) -> None:
-    times[producer_id] = now_s
+def _put(times: dict[int, T], producer_id: int, now: T) -> None:
+    times[producer_id] = now
     if len(times) > _COUNT_MAX:
         del times[next(iter(times))]

@@ -1,0 +1,351 @@
+"""Topics with `scaling=keyed` that have grown: what a producer sends straight to a new partition waits until nothing of it can come through
+the old one any more (ADR 38)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import pytest
+from tests.support.keyed_batches import grown, key_of, keys_in, send, until
+from tests.support.nodes import in_one_life
+
+from goqueue.log.batch import build_batch, read_header
+from goqueue.model.cluster_errors import HomeUndecided
+from goqueue.model.errors import NotEnoughReplicas, OutOfOrderSequence
+from goqueue.model.record import Producer
+from goqueue.node import publish
+from goqueue.node.node import Node
+from goqueue.node.partition import Partition
+from goqueue.node.queue.exchange import ENCODER, SILENCES
+from goqueue.node.scaling.ports import Silence
+from goqueue.node.scaling.quiet import FOUND_S, PATIENCE_S, QUIET_S
+
+OLD, NEW = 0, 1  # partitions
+STAYS, GOES = key_of(OLD, 2), key_of(NEW, 2)
+
+
+def first(sequence: int = 0) -> Producer:
+    return Producer(7, 0, sequence)
+
+
+def old_partition(node: Node) -> Partition:
+    return node._table.get("t").partition(OLD)
+
+
+async def refused(node: Node, made_ms: int, match: str = "the old way") -> None:
+    """What comes straight to the new partition, for the first time or again."""
+    with pytest.raises(HomeUndecided, match=match):
+        await send(node, NEW, GOES, producer=first(), made_ms=made_ms)
+
+
+async def seconds_until_taken(node: Node, made_ms: int, between: Callable[[], Awaitable[None]]) -> float:
+    """What comes straight to the new partition again and again; `between` is done before each time."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    while loop.time() - began_s < 10 * FOUND_S:
+        await between()
+        try:
+            await send(node, NEW, GOES, producer=first(), made_ms=made_ms)
+            return loop.time() - began_s
+        except HomeUndecided:
+            await asyncio.sleep(0.5)
+    raise AssertionError("it is never taken")
+
+
+async def nothing() -> None:
+    """It has nothing more for the old partition."""
+
+
+# ---------------------------------------------------------------- evidence
+
+
+def test_what_comes_straight_waits_until_the_old_partition_has_taken_something_younger_and_is_quiet() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2, is_quiet=False)
+        made_ms = node.clock.now_ms()
+        await refused(node, made_ms)  # it has just opened
+        await asyncio.sleep(QUIET_S)
+        await send(node, OLD, GOES, producer=first(), made_ms=made_ms - 1)
+        await refused(node, made_ms)
+        await send(node, NEW, GOES, producer=Producer(8, 0, 0))  # another has nothing under way
+        await asyncio.sleep(2 * QUIET_S)
+        await refused(node, made_ms)
+        await send(node, OLD, STAYS, producer=first(1), made_ms=made_ms)
+        await refused(node, made_ms)  # of the same moment is not younger
+        await send(node, OLD, STAYS, producer=first(2), made_ms=made_ms + 1)
+        with pytest.raises(HomeUndecided, match="sequence 0 comes before"):
+            await send(node, NEW, GOES, producer=first(1))
+        await send(node, NEW, GOES, producer=first(), made_ms=made_ms)
+        await send(node, NEW, GOES, producer=first(1))
+        assert await keys_in(node, NEW) == [GOES] * 4
+
+    in_one_life(life)
+
+
+def test_something_younger_does_not_spare_the_moment_of_quiet() -> None:
+    """Its application may have set the timestamps."""
+
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        made_ms = node.clock.now_ms()
+        await send(node, OLD, STAYS, GOES, producer=first(), made_ms=made_ms + 1)
+        await refused(node, made_ms)
+        await asyncio.sleep(QUIET_S)
+        await send(node, NEW, GOES, producer=first(), made_ms=made_ms)
+
+    in_one_life(life)
+
+
+def test_who_is_new_to_the_old_partition_has_nothing_to_show() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        node.keyed.note_leadership("t", OLD, True)
+        made_ms = node.clock.now_ms()
+        assert QUIET_S <= await seconds_until_taken(node, made_ms, nothing) <= QUIET_S + 1
+
+    in_one_life(life)
+
+
+def test_who_sends_nothing_more_to_the_old_partition_waits_for_as_long_as_clients_wait() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        await asyncio.sleep(FOUND_S)
+        await send(node, OLD, STAYS, producer=first())
+        made_ms = node.clock.now_ms()
+        assert PATIENCE_S <= await seconds_until_taken(node, made_ms, nothing) <= PATIENCE_S + 1
+
+    in_one_life(life)
+
+
+def test_after_a_change_of_leader_of_the_old_partition_clients_have_longer_to_find_it() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        await asyncio.sleep(FOUND_S)
+        await send(node, OLD, STAYS, producer=first())
+        node.keyed.note_leadership("t", OLD, True)
+        made_ms = node.clock.now_ms()
+        assert FOUND_S <= await seconds_until_taken(node, made_ms, nothing) <= FOUND_S + 1
+
+    in_one_life(life)
+
+
+@pytest.mark.parametrize("key", [STAYS, GOES])
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_whoever_has_found_the_new_leader_of_the_old_partition_waits_no_longer(
+    key: bytes, is_repeated: bool
+) -> None:
+    """A batch that the leader before has taken and not answered shows as much as any."""
+
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        await asyncio.sleep(FOUND_S)
+        await send(node, OLD, STAYS, producer=first())
+        made_ms = node.clock.now_ms()
+        if is_repeated:
+            await send(node, OLD, key, producer=first(1), made_ms=made_ms + 1)
+        node.keyed.note_leadership("t", OLD, True)  # which knows nothing of what was taken before
+        await asyncio.sleep(2 * QUIET_S)
+        await refused(node, made_ms)
+        await send(node, OLD, key, producer=first(1), made_ms=made_ms + 1)
+        assert await seconds_until_taken(node, made_ms, nothing) <= QUIET_S + 1
+
+    in_one_life(life)
+
+
+def test_evidence_is_by_the_clock_of_the_producer_where_the_topic_has_another() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2, message_timestamp_type="LogAppendTime")
+        made_ms = node.clock.now_ms()
+        await asyncio.sleep(1)
+        await send(node, OLD, STAYS, GOES, producer=first(), made_ms=made_ms - 1)
+        await asyncio.sleep(2 * QUIET_S)
+        await refused(node, made_ms)  # it was appended later, and made before
+        await send(node, OLD, STAYS, producer=first(2), made_ms=made_ms + 1)
+        await send(node, NEW, GOES, producer=first(), made_ms=made_ms)
+
+    in_one_life(life)
+
+
+def test_a_producer_that_is_two_changes_behind_is_waited_for() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        await node.topics.grow("t", 4)
+        await until(node, lambda now: now.stage == "steady")
+        await asyncio.sleep(QUIET_S)
+        goes, made_ms = key_of(3, 4), node.clock.now_ms()
+        await send(node, 0, goes, producer=first(), made_ms=made_ms - 1)  # as if there was one partition
+        for _ in range(2):
+            with pytest.raises(HomeUndecided, match="the old way"):
+                await send(node, 3, goes, producer=first(), made_ms=made_ms)
+            await asyncio.sleep(QUIET_S)
+        await send(node, 0, key_of(0, 4), producer=first(1), made_ms=made_ms + 1)
+        await send(node, 3, goes, producer=first(), made_ms=made_ms)
+        assert await keys_in(node, 3) == [goes] * 2
+
+    in_one_life(life)
+
+
+def test_who_has_written_to_the_new_partition_in_another_epoch_is_not_asked_again() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        await send(node, NEW, GOES, producer=first())
+        await send(node, OLD, STAYS, producer=first())
+        for index in (OLD, NEW):
+            node.keyed.note_leadership("t", index, True)
+        await send(node, NEW, GOES, producer=Producer(7, 1, 0))
+
+    in_one_life(life)
+
+
+def test_nodes_of_an_older_version_are_understood_and_understand() -> None:
+    class Older(msgspec.Struct, frozen=True):
+        quiet_s: float
+        led_s: float
+
+    assert SILENCES.decode(ENCODER.encode(Older(1.0, 2.0))) == Silence(1.0, 2.0, False, None)
+    newer = ENCODER.encode(Silence(1.0, 2.0, True, 3))
+    assert msgspec.msgpack.decode(newer, type=Older) == Older(1.0, 2.0)
+
+
+# ---------------------------------------------------------------- what is awaited
+
+
+def test_what_the_old_partition_has_refused_is_waited_for() -> None:
+    """However long the client takes until it comes again."""
+
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        await asyncio.sleep(FOUND_S)
+        made_ms, quiet = node.clock.now_ms(), node.keyed.division._quiet
+        header = read_header(build_batch([], made_ms - 1, producer=first()))
+        for _ in range(5):  # it comes again and again, and is refused
+            quiet.refused(old_partition(node), header)
+            for _ in range(20):
+                await refused(node, made_ms)
+                await asyncio.sleep(1)
+        await send(node, OLD, GOES, producer=first(), made_ms=made_ms - 1)
+        await send(node, NEW, GOES, producer=first(), made_ms=made_ms)
+
+    in_one_life(life)
+
+
+def test_what_is_refused_before_anybody_looks_at_its_keys_is_waited_for() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        await asyncio.sleep(FOUND_S)
+        made_ms = node.clock.now_ms()
+        with (
+            patch.object(publish, "check_replicas", raising(NotEnoughReplicas("the test says so"))),
+            pytest.raises(NotEnoughReplicas, match="the test"),
+        ):
+            await send(node, OLD, GOES, producer=first(), made_ms=made_ms - 1)
+        await asyncio.sleep(2 * QUIET_S)
+        await refused(node, made_ms)
+
+    in_one_life(life)
+
+
+@pytest.mark.parametrize("may_come", [False, True])
+def test_what_came_before_the_batch_that_it_follows_is_waited_for_if_that_may_still_come(
+    may_come: bool,
+) -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        await send(node, OLD, STAYS, producer=first())
+        refusal = NotEnoughReplicas("comes first") if may_come else None
+        with (
+            patch.object(node.publisher._missing, "refusal", lambda *given: refusal),
+            pytest.raises(NotEnoughReplicas if may_come else OutOfOrderSequence),
+        ):
+            await send(node, OLD, GOES, producer=first(5))
+        silence = node.keyed.division._quiet.silence(old_partition(node), 7)
+        assert silence.is_awaited is may_come
+
+    in_one_life(life)
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def refuse(*given: Any) -> None:
+        raise error
+
+    return refuse
+
+
+def test_what_a_producer_had_before_it_began_anew_is_not_waited_for() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        old, quiet = old_partition(node), node.keyed.division._quiet
+        quiet.refused(old, read_header(build_batch([], 0, producer=first(3))))
+        assert quiet.silence(old, 7).is_awaited
+        await send(node, OLD, STAYS, producer=Producer(7, 1, 0))
+        assert not quiet.silence(old, 7).is_awaited
+
+    in_one_life(life)
+
+
+def test_what_is_being_worked_on_is_waited_for_unless_all_that_is_older_is_done() -> None:
+    """Of a producer that always sends what lives elsewhere something always is."""
+
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        await asyncio.sleep(FOUND_S)
+        made_ms = node.clock.now_ms()
+        await send(node, OLD, GOES, producer=first(), made_ms=made_ms - 1)
+        async with node.keyed.division._turns.of(old_partition(node), 7):
+            for _ in range(60):
+                await refused(node, made_ms)
+                await asyncio.sleep(1)
+        await send(node, OLD, GOES, producer=first(1), made_ms=made_ms + 1)
+        async with node.keyed.division._turns.of(old_partition(node), 7):
+            await send(node, NEW, GOES, producer=first(), made_ms=made_ms)
+
+    in_one_life(life)
+
+
+def test_nobody_waits_for_quiet_for_ever() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        await asyncio.sleep(FOUND_S)
+        sequences = iter(range(1_000))
+
+        async def send_the_old_way() -> None:
+            await send(node, OLD, GOES, producer=first(next(sequences)))
+
+        made_ms = node.clock.now_ms()
+        assert PATIENCE_S <= await seconds_until_taken(node, made_ms, send_the_old_way) <= PATIENCE_S + 1
+
+    in_one_life(life)
+
+
+# ---------------------------------------------------------------- in line
+
+
+def test_who_leads_anew_knows_nothing_of_what_it_refused_before() -> None:
+    """Somebody else may have taken it meanwhile."""
+
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2, is_quiet=False)
+        await refused(node, node.clock.now_ms())
+        node.keyed.note_leadership("t", NEW, True)
+        await asyncio.sleep(QUIET_S)
+        await send(node, NEW, GOES, producer=first(1))
+
+    in_one_life(life)
+
+
+def test_a_batch_that_never_comes_again_holds_up_the_others_only_for_a_while() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2, is_quiet=False)
+        await refused(node, node.clock.now_ms())
+        for _ in range(29):
+            await asyncio.sleep(1)
+            with pytest.raises(HomeUndecided, match="sequence 0 comes before"):
+                await send(node, NEW, GOES, producer=first(1))
+        await asyncio.sleep(2)
+        await send(node, NEW, GOES, producer=first(1))
+
+    in_one_life(life)
