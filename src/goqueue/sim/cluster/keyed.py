@@ -126,6 +126,7 @@ class Keyed:
                 body: dict[str, object] = {"count": wanted}
                 if wanted < now:
                     body["discard_read"] = self._rng.random() < 0.7
+                    self._history.shrink()
                 await self._rest.order("POST", _PATH, body)
         except (NoAnswer, GoQueueError):  # it cannot be done just now, or nobody knows
             await self._rest.pause()
@@ -144,6 +145,7 @@ class Keyed:
 
     async def _is_steady(self) -> bool:
         """And what is read may go, if it does not otherwise."""
+        asked_s = now_s()
         try:
             keyed = (await self._rest.order("GET", f"{_PATH}/scaling-status"))["keyed"]
             self._waits_for = f"keyed until it is steady: {keyed}"
@@ -151,6 +153,7 @@ class Keyed:
                 await self._rest.order("POST", _PATH, {"count": keyed["key_count"], "discard_read": True})
             if keyed["stage"] == "steady":
                 self._waits_for = ""
+                self._history.be_steady(asked_s)
                 return True
         except (NoAnswer, GoQueueError):
             pass

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from goqueue.node.scaling.quiet import PATIENCE_S
 from goqueue.sim.cluster.keyed_history import KeyedHistory, Sent
+from goqueue.sim.kafka.history import NEVER
 
 _MOMENT_S: Final = (
     1.5  # within which a request is answered for sure to be in time; see `goqueue.node.scaling.quiet`
 )
+_PATIENCE_S: Final = PATIENCE_S - 1.0  # nobody is let in without evidence before that is over
 
 
 class KeyedChecker(Protocol):
@@ -17,7 +20,7 @@ class KeyedChecker(Protocol):
 
 class KeysInOrder:
     """A group processes the records of a key in order, each for the first time: of what was acknowledged before the next was
-    sent, and of what was acknowledged within a moment."""
+    sent, of what was acknowledged within a moment, and of what a partition took late that knew its producer, while topics only grew."""
 
     def check(self, history: KeyedHistory) -> None:
         for group, processed in history.processed.items():
@@ -27,14 +30,35 @@ class KeysInOrder:
                 known = newest.get(sent.key)
                 if known is None or sent.number > known.number:
                     newest[sent.key] = sent
-                elif _is_promised(sent, known):
+                elif _is_promised(history, sent, known):
                     history.cluster.violate(
                         f"{group} processed {value} {_places(history, sent)} after {known.value} {_places(history, known)}"
                     )
 
 
-def _is_promised(sent: Sent, later: Sent) -> bool:
-    return sent.acked_s <= later.queued_s or sent.acked_s - sent.queued_s <= _MOMENT_S
+def _is_promised(history: KeyedHistory, sent: Sent, later: Sent) -> bool:
+    took_s = sent.acked_s - sent.queued_s
+    if sent.acked_s <= later.queued_s or took_s <= _MOMENT_S:
+        return True
+    return took_s <= _PATIENCE_S and _needs_evidence(history, sent, later)
+
+
+def _needs_evidence(history: KeyedHistory, sent: Sent, later: Sent) -> bool:
+    """Whether the later one could only come straight to a new partition when the old one has taken what its producer had for it
+    (ADR 38). That is not asked of a producer that the old one does not know, nor for partitions that shrink. One that has known more
+    partitions before has shown what it had then, and may have been told of fewer by a node that is behind."""
+    way = sent.way
+    if way.known_s == NEVER:
+        return False
+    if any(one.ordered_s <= later.acked_s and one.over_s >= way.known_s for one in history.shrinkings):
+        return False
+    since_s = max((one.over_s for one in history.shrinkings if one.over_s < way.known_s), default=0.0)
+    return not any(
+        one.way.producer == way.producer
+        and one.way.partition_count > way.partition_count
+        and since_s <= one.queued_s <= sent.queued_s
+        for one in history.sent.values()
+    )
 
 
 def _places(history: KeyedHistory, sent: Sent) -> list[tuple[int, int]]:

@@ -14,18 +14,36 @@ class Place(NamedTuple):
     offset: int
 
 
+class Way(NamedTuple):
+    """What a producer believes when it queues a record: in which partition the key lives, and of how many."""
+
+    producer: str
+    index: int
+    partition_count: int
+    known_s: float  # when the partition has last acknowledged something of the producer; NEVER if it has not
+
+
 @dataclass(slots=True)
 class Sent:
     """A record as its producer knows it; `number` counts those of its key."""
 
     key: str
     number: int
+    way: Way
     queued_s: float
     acked_s: float = NEVER
 
     @property
     def value(self) -> str:
         return f"{self.key}#{self.number}"
+
+
+@dataclass(slots=True)
+class Shrinking:
+    """It may have begun when it was ordered, and is over for sure when the topic is steady."""
+
+    ordered_s: float
+    over_s: float = NEVER
 
 
 @dataclass(slots=True)
@@ -37,10 +55,21 @@ class KeyedHistory:
         default_factory=dict
     )  # by value: wherever anybody has seen it
 
-    def send(self, key: str, number: int) -> Sent:
-        sent = Sent(key, number, now_s())
+    shrinkings: list[Shrinking] = field(default_factory=list)
+
+    def send(self, key: str, number: int, way: Way) -> Sent:
+        sent = Sent(key, number, way, now_s())
         self.sent[sent.value] = sent
         return sent
+
+    def shrink(self) -> None:
+        self.shrinkings.append(Shrinking(now_s()))
+
+    def be_steady(self, since_s: float) -> None:
+        """It was so at some moment after that."""
+        for shrinking in self.shrinkings:
+            if shrinking.ordered_s < since_s:
+                shrinking.over_s = min(shrinking.over_s, now_s())
 
     def see(self, value: str, place: Place) -> None:
         self.places.setdefault(value, {})[place] = None

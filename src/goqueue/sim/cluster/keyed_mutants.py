@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
 from goqueue.core.cluster.scaling import Scaling
 from goqueue.core.group.gates import NOTHING, Gates
 from goqueue.core.producer import is_relayed
@@ -17,6 +19,7 @@ from goqueue.log.records import Row
 from goqueue.node.partition import Partition
 from goqueue.node.scaling import division
 from goqueue.node.scaling.division import Division
+from goqueue.node.scaling.ports import Silence, SilenceCall
 
 
 @contextmanager
@@ -65,4 +68,16 @@ def let_everybody_straight_in() -> Iterator[None]:
         return True
 
     with patch.object(Division, "_is_through", through):
+        yield
+
+
+@contextmanager
+def believe_in_time_alone() -> Iterator[None]:
+    """Who has been quiet for a moment is let in, whether or not the old partition has taken what it had (ADR 38)."""
+    silence = Division.silence
+
+    def without_evidence(self: Division, call: SilenceCall) -> Silence:
+        return replace(silence(self, call), taken_ms=None)
+
+    with patch.object(Division, "silence", without_evidence):
         yield

@@ -1,5 +1,7 @@
 """Idempotent producers of a keyed topic. They choose the partition of a key by as many partitions as they believe there are, and keep
-what they have begun to send to one with that: what comes later may go another way, and overtake it if the broker lets it."""
+what they have begun to send to one with that: what comes later may go another way, and overtake it if the broker lets it.
+
+As those of Kafka they stamp a record when it is queued, and may leave a node alone for seconds that did not answer."""
 
 from __future__ import annotations
 
@@ -11,15 +13,17 @@ from goqueue.log.batch import build_batch
 from goqueue.model.partitioner import Partitioner, partition_for_key
 from goqueue.model.record import NewRecord, Producer
 from goqueue.sim.cluster.client import RETRIABLE, ClusterClient
-from goqueue.sim.cluster.keyed_history import KeyedHistory, Sent
+from goqueue.sim.cluster.keyed_history import KeyedHistory, Sent, Way
 from goqueue.sim.cluster.world import World
 from goqueue.sim.http import NoAnswer
 from goqueue.sim.kafka.client import requests
-from goqueue.sim.kafka.history import NEVER, Epoch, Part, now_ms, now_s
+from goqueue.sim.kafka.history import EPOCH_MS, NEVER, Epoch, Part, now_s
 
 _TIMEOUT_MS = 5_000
 _BATCH_COUNT_MAX = 3
 _HURRY_RATE = 0.3
+_BACKOFF_RATE = 0.4
+_BACKOFF_S = 1.0, 8.0
 _GONE_COUNT = 5  # so often it must be said that a partition is not there: a node may know less than another
 
 
@@ -41,6 +45,7 @@ class KeyedProducer:
         self._learned_s = 0.0
         self._stale_s = self._rng.choice((1.0, 5.0, 20.0))
         self._sequences: dict[int, int] = {}
+        self._acked_s: dict[int, float] = {}  # by partition, the last time
         self._queues: dict[int, deque[Sent]] = {}
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._open: dict[str, Sent] = {}  # neither acknowledged nor given up
@@ -79,11 +84,12 @@ class KeyedProducer:
             await self._send(key)
 
     async def _send(self, key: str) -> None:
-        sent = self._history.send(key, self._keys[key])
+        index = partition_for_key(Partitioner.MURMUR3, key.encode(), self._partition_count)
+        way = Way(self._name, index, self._partition_count, self._acked_s.get(index, NEVER))
+        sent = self._history.send(key, self._keys[key], way)
         self._history.cluster.sent[sent.value] = Part(self._topic, 0)
         self._keys[key] += 1
         self._open[sent.value] = sent
-        index = partition_for_key(Partitioner.MURMUR3, key.encode(), self._partition_count)
         self._queues.setdefault(index, deque()).append(sent)
         task = self._sending.get(index)
         if task is None or task.done():
@@ -126,7 +132,7 @@ class KeyedProducer:
                 queue.popleft()
                 del self._open[sent.value]
                 if is_acked:
-                    sent.acked_s = now_s()
+                    sent.acked_s = self._acked_s[index] = now_s()
             self._sequences[index] = self._sequences.get(index, 0) + len(batch)
             self._closed.set()
         client.close()
@@ -147,6 +153,8 @@ class KeyedProducer:
                 )
             client.doubt(Part(self._topic, index))
             await client.pause()
+            if code < 0 and self._is_hasty and self._rng.random() < _BACKOFF_RATE:
+                await asyncio.sleep(self._rng.uniform(*_BACKOFF_S))
             await self._learn(client)
             gone_count = gone_count + 1 if index >= self._partition_count else 0
             if gone_count >= _GONE_COUNT:
@@ -161,8 +169,9 @@ class KeyedProducer:
                 return int(answer.error_code)
             self._producer = self._producer or Epoch(answer.producer_id, answer.producer_epoch)
         records = [NewRecord(sent.key.encode(), sent.value.encode()) for sent in batch]
+        made_ms = EPOCH_MS + int(batch[0].queued_s * 1_000)
         data = build_batch(
-            records, now_ms(), producer=Producer(*self._producer, self._sequences.get(index, 0))
+            records, made_ms, producer=Producer(*self._producer, self._sequences.get(index, 0))
         )
         kinds = requests("produce")
         leader = await client.leader_of(Part(self._topic, index))
