@@ -107,7 +107,8 @@ class Keyed:
             changed_s = now_s()
             while not self._world.is_calm and self._has_older(changed_s):  # noqa: ASYNC110 - nobody calls when not
                 await asyncio.sleep(_LOOK_S)
-            await self._order()
+            if not self._has_older(changed_s):
+                await self._order()
         while not await self._is_steady():
             await self._rest.pause()
 

@@ -151,9 +151,10 @@ class KeyedProducer:
                 self._history.cluster.violate(
                     f"{self._name}: Produce to {self._topic}-{index} gave {code} at {now_s():.3f} s"
                 )
+            is_silent = code < 0 and Part(self._topic, index) in client.leaders
             client.doubt(Part(self._topic, index))
             await client.pause()
-            if code < 0 and self._is_hasty and self._rng.random() < _BACKOFF_RATE:
+            if is_silent and self._is_hasty and self._rng.random() < _BACKOFF_RATE:
                 await asyncio.sleep(self._rng.uniform(*_BACKOFF_S))
             await self._learn(client)
             gone_count = gone_count + 1 if index >= self._partition_count else 0
