@@ -181,5 +181,5 @@ MUTANTS: dict[str, Mutant] = {
     "sends-on-as-the-producer": Mutant("keyed", keyed_mutants.send_on_as_the_producer),
     "sends-on-without-a-name": Mutant("keyed", keyed_mutants.send_on_without_a_name, 14),
     "lets-everybody-straight-in": Mutant("keyed", keyed_mutants.let_everybody_straight_in),
-    "believes-in-time-alone": Mutant("keyed", keyed_mutants.believe_in_time_alone, 21),
+    "believes-in-time-alone": Mutant("keyed", keyed_mutants.believe_in_time_alone, 7),
 }
