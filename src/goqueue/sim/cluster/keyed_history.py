@@ -18,7 +18,7 @@ class Way(NamedTuple):
     """What a producer believes when it queues a record: in which partition the key lives, and of how many."""
 
     producer: str
-    index: int
+    partition: int
     partition_count: int
     known_s: float  # when the partition has last acknowledged something of the producer; NEVER if it has not
 

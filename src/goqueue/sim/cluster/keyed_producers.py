@@ -12,12 +12,13 @@ from collections.abc import Callable
 from goqueue.log.batch import build_batch
 from goqueue.model.partitioner import Partitioner, partition_for_key
 from goqueue.model.record import NewRecord, Producer
+from goqueue.sim.broker import EPOCH_MS
 from goqueue.sim.cluster.client import RETRIABLE, ClusterClient
 from goqueue.sim.cluster.keyed_history import KeyedHistory, Sent, Way
 from goqueue.sim.cluster.world import World
 from goqueue.sim.http import NoAnswer
 from goqueue.sim.kafka.client import requests
-from goqueue.sim.kafka.history import EPOCH_MS, NEVER, Epoch, Part, now_s
+from goqueue.sim.kafka.history import NEVER, Epoch, Part, now_s
 
 _TIMEOUT_MS = 5_000
 _BATCH_COUNT_MAX = 3
