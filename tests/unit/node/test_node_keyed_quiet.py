@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from tests.support.keyed_batches import grown, key_of, keys_in, send, until
-from tests.support.nodes import in_one_life
+from tests.support.keyed_batches import KEYED, grown, key_of, keys_in, send, until
+from tests.support.nodes import create, in_one_life
 
 from goqueue.log.batch import build_batch, read_header
 from goqueue.model.cluster_errors import HomeUndecided
@@ -110,11 +110,34 @@ def test_who_is_new_to_the_old_partition_has_nothing_to_show() -> None:
     in_one_life(life)
 
 
-def test_who_sends_nothing_more_to_the_old_partition_waits_for_as_long_as_clients_wait() -> None:
+def test_who_first_wrote_to_the_old_partition_when_the_new_one_was_there_has_nothing_to_show() -> None:
+    """Or every program that writes a few records and ends would wait, for as long as there is the topic."""
+
     async def life(node: Node) -> None:
         await grown(node, 1, 2)
-        await asyncio.sleep(FOUND_S)
         await send(node, OLD, STAYS, producer=first())
+        await send(node, NEW, GOES, producer=first())
+
+    in_one_life(life)
+
+
+def test_who_wrote_to_the_old_partition_when_the_new_one_had_just_come_may_not_know_of_it() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2, is_quiet=False)
+        await send(node, OLD, STAYS, producer=first())
+        made_ms = node.clock.now_ms()
+        await asyncio.sleep(2 * QUIET_S)
+        await refused(node, made_ms)
+
+    in_one_life(life)
+
+
+def test_who_sends_nothing_more_to_the_old_partition_waits_for_as_long_as_clients_wait() -> None:
+    async def life(node: Node) -> None:
+        await create(node, "t", 1, **KEYED)
+        await send(node, OLD, STAYS, producer=first())
+        await asyncio.sleep(FOUND_S)
+        await node.topics.grow("t", 2)
         made_ms = node.clock.now_ms()
         assert PATIENCE_S <= await seconds_until_taken(node, made_ms, nothing) <= PATIENCE_S + 1
 

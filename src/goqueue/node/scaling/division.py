@@ -111,7 +111,10 @@ class Division:
             self._quiet.refused(partition, read_header(batch))
 
     def _take(self, partition: Partition, opened: Opened, append: Append) -> Stored:
+        is_new = partition.producer_epoch(opened.header.producer_id) is None
         stored = append(partition, opened.batch, opened.header)
+        if is_new:
+            self._quiet.met(partition, opened.header.producer_id)
         self._quiet.taken(partition, opened.header)
         return stored
 

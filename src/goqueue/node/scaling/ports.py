@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+_MARGIN_S: Final = 1.0  # for what two leaders say to each other, and for metadata that is on its way
 NOTHING_YET: Final = -(1 << 63)  # before any time that a batch can have
 
 
@@ -35,6 +36,17 @@ class Silence(Struct, frozen=True):
     # With which the newest batch begins that the leader has taken, by the producer's own clock; NOTHING_YET of one that the partition
     # knows and the leader has taken nothing of; None of one that the partition does not know.
     taken_ms: int | None = None
+    known_s: float | None = (
+        None  # the partition has known it for so long; None: since before its leader began
+    )
+    has_strayed: bool = False  # something of it that came there lived elsewhere
+
+    def needs_evidence(self, open_s: float) -> bool:
+        """Of a producer that sends to a partition which has been open for so long, whether it may have sent the same keys to this
+        one before."""
+        if self.taken_ms is None:
+            return False
+        return self.has_strayed or self.known_s is None or self.known_s + _MARGIN_S > open_s
 
     def has_all_before(self, base_ms: int) -> bool:
         """Whether everything is taken that the producer meant for the partition before that time. It comes in the order in which

@@ -10,7 +10,8 @@ partition knows has to show it (ADR 38): clients stamp a record when it is hande
 When the leader of the old partition has taken a batch that is younger than the one that waits here, it has taken everything that was
 sent the long way before. Besides, it must have nothing refused that has yet to come again, and have had nothing to send on for a moment, longer than
 a client waits before it tries again: so much is asked also of those who set the timestamps themselves. A producer that has nothing
-more for the old partition shows nothing; it waits for as long as clients take to find a leader.
+more for the old partition shows nothing; it waits for as long as clients take to find a leader. Whoever first wrote to the old partition when
+the new one was there, and only what belonged there, knows of both: it need not show anything.
 
 Partitions that shrink cannot ask for that, because a producer that has learned of it sends nothing to the old ones any more: there it is
 the moment of quiet alone.
@@ -71,6 +72,7 @@ class Quiet:
         self._refused: WeakKeyDictionary[Partition, dict[Sender, _Refused]] = WeakKeyDictionary()
         self._began_s: WeakKeyDictionary[Partition, float] = WeakKeyDictionary()
         self._sent_on_s: WeakKeyDictionary[Partition, dict[int, float]] = WeakKeyDictionary()
+        self._met_s: WeakKeyDictionary[Partition, dict[int, float]] = WeakKeyDictionary()
         self._taken_ms: WeakKeyDictionary[Partition, dict[int, int]] = WeakKeyDictionary()
 
     # ---------------------------------------------------------------- two ways
@@ -120,8 +122,8 @@ class Quiet:
         if is_found and now_s - since_s >= PATIENCE_S:
             is_through = not any(_is_missing(silence, header) for silence in before)
         else:
-            is_quiet = now_s - watch.opened_s >= QUIET_S
-            is_through = is_quiet and all(_is_over(silence, header) for silence in before)
+            open_s = now_s - watch.opened_s
+            is_through = open_s >= QUIET_S and all(_is_over(silence, header, open_s) for silence in before)
         if not is_through:
             _put(watch.refused_s, header.producer_id, since_s)
             raise _under_way(partition)
@@ -135,6 +137,7 @@ class Quiet:
             self._began_s[partition] = _now_s()
             self._refused.pop(partition, None)  # whoever led in between may have taken it
             self._taken_ms.pop(partition, None)
+            self._met_s.pop(partition, None)
         else:
             self._began_s.setdefault(partition, _now_s())
 
@@ -152,8 +155,17 @@ class Quiet:
             sender[0] == producer_id and not _is_old(one) and not _has_come(partition, sender, one)
             for sender, one in self._refused.get(partition, {}).items()
         )
-        last_s = now_s if is_awaited else self._sent_on_s.get(partition, {}).get(producer_id, began_s)
-        return Silence(now_s - max(began_s, last_s), now_s - began_s, is_awaited, taken_ms)
+        sent_on_s = self._sent_on_s.get(partition, {}).get(producer_id)
+        last_s = now_s if is_awaited else began_s if sent_on_s is None else max(began_s, sent_on_s)
+        met_s = self._met_s.get(partition, {}).get(producer_id)
+        return Silence(
+            quiet_s=now_s - last_s,
+            led_s=now_s - began_s,
+            is_awaited=is_awaited,
+            taken_ms=taken_ms,
+            known_s=None if met_s is None else now_s - met_s,
+            has_strayed=sent_on_s is not None,
+        )
 
     # ---------------------------------------------------------------- in line
 
@@ -186,6 +198,11 @@ class Quiet:
                 partition.topic, partition.index, f"sequence {known.sequence} comes before this one"
             )
 
+    def met(self, partition: Partition, producer_id: int) -> None:
+        """It has written to the partition for the first time."""
+        if producer_id != NO_PRODUCER:
+            _put(self._met_s.setdefault(partition, {}), producer_id, _now_s())
+
     def taken(self, partition: Partition, header: BatchHeader) -> None:
         """All of the batch is stored, here and where it belongs."""
         if header.producer_id != NO_PRODUCER:
@@ -199,11 +216,11 @@ class Quiet:
             refused.pop((header.producer_id, header.producer_epoch), None)
 
 
-def _is_over(silence: Silence, header: BatchHeader) -> bool:
+def _is_over(silence: Silence, header: BatchHeader, open_s: float) -> bool:
     """Whether nothing that the producer sent before the batch can still come through that partition."""
     if silence.is_awaited or silence.quiet_s < QUIET_S:
         return False
-    return silence.taken_ms is None or silence.has_all_before(header.base_timestamp)
+    return not silence.needs_evidence(open_s) or silence.has_all_before(header.base_timestamp)
 
 
 def _is_missing(silence: Silence, header: BatchHeader) -> bool:

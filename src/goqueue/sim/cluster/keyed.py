@@ -128,6 +128,8 @@ class Keyed:
                 if wanted < now:
                     body["discard_read"] = self._rng.random() < 0.7
                     self._history.shrink()
+                else:
+                    self._history.grow(wanted)
                 await self._rest.order("POST", _PATH, body)
         except (NoAnswer, GoQueueError):  # it cannot be done just now, or nobody knows
             await self._rest.pause()

@@ -45,14 +45,27 @@ def _is_promised(history: KeyedHistory, sent: Sent, later: Sent) -> bool:
 
 def _needs_evidence(history: KeyedHistory, sent: Sent, later: Sent) -> bool:
     """Whether the later one could only come straight to a new partition when the old one has taken what its producer had for it
-    (ADR 38). That is not asked of a producer that the old one does not know, nor for partitions that shrink. One that has known more
-    partitions before has shown what it had then, and may have been told of fewer by a node that is behind."""
+    (ADR 38). That is not asked of a producer that the old one did not know when the new one came, nor for partitions that shrink. One that
+    has known more partitions before has shown what it had then, and may have been told of fewer by a node that is behind."""
     way = sent.way
     if way.known_s == NEVER:
         return False
     if any(one.ordered_s <= later.acked_s and one.over_s >= way.known_s for one in history.shrinkings):
         return False
     since_s = max((one.over_s for one in history.shrinkings if one.over_s < way.known_s), default=0.0)
+    came_s = min(
+        (
+            one.ordered_s
+            for one in history.growths
+            if one.ordered_s >= since_s and one.partition_count > later.way.partition
+        ),
+        default=0.0,
+    )
+    if not any(
+        one.way[:2] == way[:2] and since_s <= one.queued_s and one.acked_s <= came_s
+        for one in history.sent.values()
+    ):
+        return False
     return not any(
         one.way.producer == way.producer
         and one.way.partition_count > way.partition_count

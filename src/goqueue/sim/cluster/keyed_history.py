@@ -38,6 +38,13 @@ class Sent:
         return f"{self.key}#{self.number}"
 
 
+class Growth(NamedTuple):
+    """It may have begun when it was ordered."""
+
+    ordered_s: float
+    partition_count: int
+
+
 @dataclass(slots=True)
 class Shrinking:
     """It may have begun when it was ordered, and is over for sure when the topic is steady."""
@@ -56,11 +63,15 @@ class KeyedHistory:
     )  # by value: wherever anybody has seen it
 
     shrinkings: list[Shrinking] = field(default_factory=list)
+    growths: list[Growth] = field(default_factory=list)
 
     def send(self, key: str, number: int, way: Way) -> Sent:
         sent = Sent(key, number, way, now_s())
         self.sent[sent.value] = sent
         return sent
+
+    def grow(self, partition_count: int) -> None:
+        self.growths.append(Growth(now_s(), partition_count))
 
     def shrink(self) -> None:
         self.shrinkings.append(Shrinking(now_s()))
