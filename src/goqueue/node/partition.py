@@ -352,6 +352,11 @@ class Partition:
         entry = self._producers.table.entry(producer_id)
         return None if entry is None else entry.epoch
 
+    def newest_timestamp(self, producer_id: int) -> int | None:
+        """Of the newest batch that the producer has written here, the largest; None where none is known."""
+        entry = self._producers.table.entry(producer_id)
+        return entry.batches[-1].timestamp_ms if entry is not None and entry.batches else None
+
     def open_transactions(self) -> list[ProducerFacts]:
         """The producers with an open transaction, the oldest first."""
         return [facts_of(entry) for entry in self._producers.table.open_entries()]

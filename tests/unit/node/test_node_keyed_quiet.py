@@ -161,10 +161,10 @@ def test_after_a_change_of_leader_of_the_old_partition_clients_have_longer_to_fi
 def test_whoever_has_found_the_new_leader_of_the_old_partition_waits_no_longer(
     key: bytes, is_repeated: bool
 ) -> None:
-    """A batch that the leader before has taken and not answered shows as much as any."""
+    """A batch that the leader before has taken and not answered shows as much as any, also where the log has another clock."""
 
     async def life(node: Node) -> None:
-        await grown(node, 1, 2)
+        await grown(node, 1, 2, message_timestamp_type="LogAppendTime" if is_repeated else "CreateTime")
         await asyncio.sleep(FOUND_S)
         await send(node, OLD, STAYS, producer=first())
         made_ms = node.clock.now_ms()
@@ -174,6 +174,18 @@ def test_whoever_has_found_the_new_leader_of_the_old_partition_waits_no_longer(
         await asyncio.sleep(2 * QUIET_S)
         await refused(node, made_ms)
         await send(node, OLD, key, producer=first(1), made_ms=made_ms + 1)
+        assert await seconds_until_taken(node, made_ms, nothing) <= QUIET_S + 1
+
+    in_one_life(life)
+
+
+def test_what_an_earlier_leader_of_the_old_partition_has_taken_is_in_the_log() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        made_ms = node.clock.now_ms()
+        await send(node, OLD, STAYS, producer=first(), made_ms=made_ms + 1)
+        node.keyed.note_leadership("t", OLD, True)
+        await refused(node, made_ms)
         assert await seconds_until_taken(node, made_ms, nothing) <= QUIET_S + 1
 
     in_one_life(life)

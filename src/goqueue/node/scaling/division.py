@@ -147,7 +147,8 @@ class Division:
     def silence(self, call: SilenceCall) -> Silence:
         """Of a partition that this node leads."""
         partition = self.homes.led(call.topic, call.partition)
-        silence = self._quiet.silence(partition, call.producer_id)
+        logged_ms = self.homes.newest_of(partition, call.producer_id)
+        silence = self._quiet.silence(partition, call.producer_id, logged_ms)
         is_free = self._turns.is_free(partition, call.producer_id)
         return silence if is_free else replace(silence, quiet_s=0.0, is_awaited=True)
 

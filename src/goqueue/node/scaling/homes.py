@@ -14,6 +14,7 @@ from goqueue.log.batch import BatchHeader, decode_rows, open_payload
 from goqueue.log.homes import are_home
 from goqueue.log.records import Row
 from goqueue.model.partitioner import Partitioner, hash_key
+from goqueue.model.settings import TimestampType
 from goqueue.node.metadata import Metadata
 from goqueue.node.partition import Partition
 from goqueue.node.topic_table import TopicTable
@@ -58,6 +59,13 @@ class Homes:
 
     def partitioner(self, topic: str) -> Partitioner:
         return self._table.get(topic).settings.partitioner
+
+    def newest_of(self, partition: Partition, producer_id: int) -> int | None:
+        """When the newest record was made that the producer has in the partition, as it says itself; None where that is not known."""
+        is_stamped = (
+            self._table.get(partition.topic).settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+        )
+        return None if is_stamped else partition.newest_timestamp(producer_id)
 
     def has_all(self, partition: Partition, scaling: Scaling, opened: Opened) -> bool:
         """Whether all records of the batch belong here."""

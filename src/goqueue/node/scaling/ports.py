@@ -33,8 +33,8 @@ class Silence(Struct, frozen=True):
     quiet_s: float  # since something of the producer was sent on from there, or refused; 0 while something is awaited
     led_s: float  # it has led for so long, and seen nothing before
     is_awaited: bool = False  # something of it was refused and has yet to come again, or is being worked on
-    # With which the newest batch begins that the leader has taken, by the producer's own clock; NOTHING_YET of one that the partition
-    # knows and the leader has taken nothing of; None of one that the partition does not know.
+    # Of the newest batch that is taken, by the producer's own clock; NOTHING_YET of one that the partition knows without that; None of
+    # one that the partition does not know.
     taken_ms: int | None = None
     known_s: float | None = (
         None  # the partition has known it for so long; None: since before its leader began

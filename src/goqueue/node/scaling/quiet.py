@@ -145,12 +145,14 @@ class Quiet:
         """Something of a batch that came to the partition lives elsewhere."""
         _put(self._sent_on_s.setdefault(partition, {}), producer_id, _now_s())
 
-    def silence(self, partition: Partition, producer_id: int) -> Silence:
+    def silence(self, partition: Partition, producer_id: int, logged_ms: int | None = None) -> Silence:
+        """`logged_ms` is what the log says of the newest batch: it holds for what leaders before this one have taken."""
         now_s = _now_s()
         began_s = self._began_s.setdefault(partition, now_s)
         epoch, taken_ms = partition.producer_epoch(producer_id), None
         if epoch is not None:
-            taken_ms = self._taken_ms.get(partition, {}).get(producer_id, NOTHING_YET)
+            taken_ms = self._taken_ms.get(partition, {}).get(producer_id, logged_ms)
+            taken_ms = NOTHING_YET if taken_ms is None else taken_ms
         is_awaited = any(
             sender[0] == producer_id and not _is_old(one) and not _has_come(partition, sender, one)
             for sender, one in self._refused.get(partition, {}).items()
