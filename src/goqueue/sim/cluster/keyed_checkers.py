@@ -38,9 +38,18 @@ class KeysInOrder:
 
 def _is_promised(history: KeyedHistory, sent: Sent, later: Sent) -> bool:
     took_s = sent.acked_s - sent.queued_s
-    if sent.acked_s <= later.queued_s or took_s <= _MOMENT_S:
+    if sent.acked_s <= later.queued_s:
         return True
-    return took_s <= _PATIENCE_S and _needs_evidence(history, sent, later)
+    if _has_gone_back(history, sent, later):
+        return False
+    return took_s <= _MOMENT_S or took_s <= _PATIENCE_S and _needs_evidence(history, sent, later)
+
+
+def _has_gone_back(history: KeyedHistory, sent: Sent, later: Sent) -> bool:
+    """Whether its producer was told of fewer partitions by a node that is behind, and has sent the later one the long way while the
+    other was still on the straight one."""
+    is_shrinking = any(one.ordered_s <= later.queued_s for one in history.shrinkings)
+    return later.way.partition_count < sent.way.partition_count and not is_shrinking
 
 
 def _needs_evidence(history: KeyedHistory, sent: Sent, later: Sent) -> bool:
