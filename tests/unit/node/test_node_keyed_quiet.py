@@ -359,15 +359,44 @@ def test_nobody_waits_for_quiet_for_ever() -> None:
 # ---------------------------------------------------------------- in line
 
 
-def test_who_leads_anew_knows_nothing_of_what_it_refused_before() -> None:
-    """Somebody else may have taken it meanwhile."""
+def test_who_leads_anew_and_has_nothing_of_a_producer_waits_for_what_it_sent_first() -> None:
+    """The leader before may have refused it: then it comes again."""
 
     async def life(node: Node) -> None:
         await grown(node, 1, 2, is_quiet=False)
         await refused(node, node.clock.now_ms())
         node.keyed.note_leadership("t", NEW, True)
         await asyncio.sleep(QUIET_S)
+        with pytest.raises(HomeUndecided, match="sequence 0 comes before"):
+            await send(node, NEW, GOES, producer=first(1))
+        await send(node, NEW, GOES, producer=first(0))
         await send(node, NEW, GOES, producer=first(1))
+
+    in_one_life(life)
+
+
+def test_who_leads_anew_and_has_what_came_before_takes_what_follows() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        await send(node, NEW, GOES, producer=first())
+        node.keyed.note_leadership("t", NEW, True)
+        await send(node, NEW, GOES, producer=first(1))
+
+    in_one_life(life)
+
+
+def test_what_was_stored_and_forgotten_long_ago_is_not_waited_for_for_long() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 1, 2)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        while loop.time() - began_s < FOUND_S:
+            try:
+                await send(node, NEW, GOES, producer=first(7))
+                break
+            except HomeUndecided:
+                await asyncio.sleep(0.5)
+        assert 2.0 <= loop.time() - began_s <= 4.0
 
     in_one_life(life)
 

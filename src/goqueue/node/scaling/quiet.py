@@ -17,7 +17,8 @@ Partitions that shrink cannot ask for that, because a producer that has learned 
 the moment of quiet alone.
 
 Whatever is refused must not be overtaken by what the producer sent after it. Its partition knows the next sequence of a producer that it
-knows; of others, the lowest sequence that was refused is remembered here.
+knows; of others, the lowest sequence that was refused is remembered here. A leader that has just begun remembers nothing: if it has nothing of a
+producer, what does not begin at sequence 0 waits a little for what does.
 """
 
 from __future__ import annotations
@@ -41,12 +42,16 @@ PATIENCE_S: Final = (
 )
 FOUND_S: Final = 30.0  # clients wait for up to ten seconds, some for thirty, before they connect again to a node that was gone
 _REMEMBERED_S: Final = 30.0  # longer than any client waits before it tries again
+_MISSING_S: Final = (
+    3.0  # until the first batch of a producer is taken for one that was stored and forgotten long ago
+)
 _COUNT_MAX: Final = 10_000  # producers of one partition; the oldest are forgotten
 
 Change = tuple[int, int]
 _GROWTH: Final[Change] = 0, 0  # a partition comes by growth once
 Sender = tuple[int, int]  # producer id and epoch
-T = TypeVar("T", int, float)
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -180,18 +185,15 @@ class Quiet:
         known = refused.get(sender)
         if known is not None and not _is_old(known) and is_after(sequence, known.sequence):
             return  # it is remembered for as long as that one comes again, and not for as long as others do
-        refused[sender] = _Refused(sequence, _now_s())
-        if len(refused) > _COUNT_MAX:
-            del refused[next(iter(refused))]
+        _put(refused, sender, _Refused(sequence, _now_s()))
 
     def check_line(self, partition: Partition, header: BatchHeader) -> None:
         """Refuse what was sent after something that was refused and has not come again."""
-        refused = self._refused.get(partition)
-        if not refused:
-            return
         sender = header.producer_id, header.producer_epoch
-        known = refused.get(sender)
-        if known is None:
+        refused = self._refused.get(partition)
+        known = None if refused is None else refused.get(sender)
+        if refused is None or known is None:
+            self._check_first(partition, header)
             return
         if _has_come(partition, sender, known):
             del refused[sender]
@@ -199,6 +201,15 @@ class Quiet:
             raise HomeUndecided(
                 partition.topic, partition.index, f"sequence {known.sequence} comes before this one"
             )
+
+    def _check_first(self, partition: Partition, header: BatchHeader) -> None:
+        """Of a producer of which nothing is known to have been refused."""
+        id, sequence = header.producer_id, header.base_sequence
+        if id == NO_PRODUCER or not sequence or partition.producer_epoch(id) is not None:
+            return
+        first = _Refused(0, _now_s() - (_REMEMBERED_S - _MISSING_S))
+        _put(self._refused.setdefault(partition, {}), (id, header.producer_epoch), first)
+        raise HomeUndecided(partition.topic, partition.index, "sequence 0 comes before this one")
 
     def met(self, partition: Partition, producer_id: int) -> None:
         """It has written to the partition for the first time."""
@@ -252,7 +263,7 @@ def _is_old(refused: _Refused) -> bool:
     return _now_s() - refused.at_s > _REMEMBERED_S
 
 
-def _put(times: dict[int, T], producer_id: int, now: T) -> None:
-    times[producer_id] = now
-    if len(times) > _COUNT_MAX:
-        del times[next(iter(times))]
+def _put(known: dict[K, T], key: K, value: T) -> None:
+    known[key] = value
+    if len(known) > _COUNT_MAX:
+        del known[next(iter(known))]

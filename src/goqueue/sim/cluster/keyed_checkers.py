@@ -42,7 +42,7 @@ def _is_promised(history: KeyedHistory, sent: Sent, later: Sent) -> bool:
         return True
     if _has_gone_back(history, sent, later):
         return False
-    return took_s <= _MOMENT_S or took_s <= _PATIENCE_S and _needs_evidence(history, sent, later)
+    return took_s <= _MOMENT_S or (took_s <= _PATIENCE_S and _needs_evidence(history, sent, later))
 
 
 def _has_gone_back(history: KeyedHistory, sent: Sent, later: Sent) -> bool:
