@@ -177,9 +177,9 @@ MUTANTS: dict[str, Mutant] = {
     "reassigns-before-caught-up": Mutant("queues", cluster_queue_mutants.reassign_early, 3),
     "drain-below-min-in-sync": Mutant("queues", cluster_queue_mutants.drain_replicas),
     "plan-dies-with-its-controller": Mutant("queues", cluster_queue_mutants.drop_plan_of_predecessor, 58),
-    "ignores-gates": Mutant("keyed", keyed_mutants.ignore_gates),
+    "ignores-gates": Mutant("keyed", keyed_mutants.ignore_gates, 3),
     "sends-on-as-the-producer": Mutant("keyed", keyed_mutants.send_on_as_the_producer),
-    "sends-on-without-a-name": Mutant("keyed", keyed_mutants.send_on_without_a_name, 14),
+    "sends-on-without-a-name": Mutant("keyed", keyed_mutants.send_on_without_a_name, 39),
     "lets-everybody-straight-in": Mutant("keyed", keyed_mutants.let_everybody_straight_in),
     "believes-in-time-alone": Mutant("keyed", keyed_mutants.believe_in_time_alone, 7),
 }
