@@ -191,12 +191,15 @@ def test_what_an_earlier_leader_of_the_old_partition_has_taken_is_in_the_log() -
     in_one_life(life)
 
 
-def test_evidence_is_by_the_clock_of_the_producer_where_the_topic_has_another() -> None:
+@pytest.mark.parametrize("is_led_anew", [False, True])
+def test_evidence_is_by_the_clock_of_the_producer_where_the_topic_has_another(is_led_anew: bool) -> None:
     async def life(node: Node) -> None:
         await grown(node, 1, 2, message_timestamp_type="LogAppendTime")
         made_ms = node.clock.now_ms()
         await asyncio.sleep(1)
         await send(node, OLD, STAYS, GOES, producer=first(), made_ms=made_ms - 1)
+        if is_led_anew:
+            node.keyed.note_leadership("t", OLD, True)
         await asyncio.sleep(2 * QUIET_S)
         await refused(node, made_ms)  # it was appended later, and made before
         await send(node, OLD, STAYS, producer=first(2), made_ms=made_ms + 1)
