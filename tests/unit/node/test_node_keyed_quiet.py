@@ -11,7 +11,7 @@ from unittest.mock import patch
 import msgspec
 import pytest
 from tests.support.keyed_batches import KEYED, grown, key_of, keys_in, send, until
-from tests.support.nodes import create, in_one_life
+from tests.support.nodes import create, in_one_life, read_all
 
 from goqueue.log.batch import build_batch, read_header
 from goqueue.model.cluster_errors import HomeUndecided
@@ -223,6 +223,38 @@ def test_a_producer_that_is_two_changes_behind_is_waited_for() -> None:
         await send(node, 0, key_of(0, 4), producer=first(1), made_ms=made_ms + 1)
         await send(node, 3, goes, producer=first(), made_ms=made_ms)
         assert await keys_in(node, 3) == [goes] * 2
+
+    in_one_life(life)
+
+
+def test_a_partition_that_goes_does_not_send_on_what_would_overtake_what_waits_where_it_stays() -> None:
+    """Also under a leader that has not known it as one that came by growth."""
+
+    async def life(node: Node) -> None:
+        key = key_of(3, 4)  # at home in 0, then 1, then 3, then 1 again
+        await create(node, "t", 1, **KEYED)
+        await send(node, 0, key, producer=first())
+        await asyncio.sleep(FOUND_S)
+        for count in (2, 4):
+            await node.topics.grow("t", count)
+            await until(node, lambda now: now.stage == "steady")
+        made_ms = node.clock.now_ms()
+        for index in (1, 3):  # as it learns of them
+            with pytest.raises(HomeUndecided, match="the old way"):
+                await send(node, index, key, producer=first(), made_ms=made_ms)
+        await asyncio.sleep(QUIET_S)
+        await send(node, 3, key, producer=Producer(8, 0, 0))  # so that it stays for a while
+        await node.topics.shrink("t", 2)
+        await until(node, lambda now: not now.unfenced)
+        del node.keyed.division._quiet._watches[node._table.get("t").partition(3)]  # as on another node
+        node.keyed.note_leadership("t", 3, True)
+        await asyncio.sleep(QUIET_S)
+        with pytest.raises(HomeUndecided, match="the old way"):
+            await send(node, 3, key, producer=first(), made_ms=made_ms + 1, value=b"younger")
+        await send(node, 0, key_of(0, 4), producer=first(1), made_ms=made_ms + 2)
+        await send(node, 1, key, producer=first(), made_ms=made_ms, value=b"older")
+        await send(node, 3, key, producer=first(), made_ms=made_ms + 1, value=b"younger")
+        assert [record.value for record in await read_all(node, "t", 1)] == [b"older", b"younger"]
 
     in_one_life(life)
 

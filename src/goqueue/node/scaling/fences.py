@@ -144,7 +144,9 @@ class Fences:
 
 
 def _takes_newcomers(scaling: Scaling, index: int) -> bool:
-    """Whether it takes keys that are or were sent elsewhere."""
+    """Whether it takes keys that are or were sent elsewhere, also if it goes and only sends them on."""
+    if index >= scaling.key_count:
+        return scaling.is_grown(index)
     if scaling.is_shrinking:
-        return index < scaling.key_count and index not in scaling.unfenced
+        return index not in scaling.unfenced
     return scaling.is_grown(index) and scaling.is_open(index)

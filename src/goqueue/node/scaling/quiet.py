@@ -84,8 +84,8 @@ class Quiet:
 
     def opened(self, partition: Partition, scaling: Scaling, *, is_new_leader: bool = False) -> None:
         """It takes keys that were elsewhere, from now on or under another leader than before. May be repeated."""
-        is_shrinking, known = scaling.is_shrinking, self._watches.get(partition)
-        change = (scaling.old_count, scaling.key_count) if is_shrinking else _GROWTH
+        stays, known = partition.index < scaling.key_count, self._watches.get(partition)
+        change = (scaling.old_count, scaling.key_count) if scaling.is_shrinking and stays else _GROWTH
         if known is None or known.change != change or is_new_leader:
             self._watches[partition] = _Watch(change, _now_s())
 
