@@ -165,4 +165,6 @@ def test_validate_lists_problems_of_all_files_and_fails(tmp_path: Path) -> None:
     assert "pipeline good is right; 1 queries" in done.stdout
     assert f"error: {tmp_path}/bad.sql:2: views[0].sql:" in done.stderr
     assert "`keyy` cannot be resolved" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "goqueue/" not in done.stderr.replace(
+        str(tmp_path), ""
+    )  # no place in the code; Spark's workers may well complain of their end
