@@ -7,7 +7,7 @@ SECONDS ?= 600
 KILLS ?= 20
 MINUTES ?= 10
 CHAOS ?=
-WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 2 ))) # tests wait for half of their time
+WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))) # tests wait for half of their time
 
 VENV := .venv
 BIN := $(VENV)/bin
