@@ -4,11 +4,15 @@ is appended wakes the followers."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from goqueue.core.cluster.partitions import PartitionState
 from goqueue.core.replica.replicas import Replicas
 from goqueue.node.monotonic import monotonic_ms
 from goqueue.node.partition import Partition
+
+# A leader that is alone in sync with damage waits so long for another replica before it tells of it: one that starts takes seconds.
+_COMES_BACK_MS: Final = 30_000
 
 WhenChanged = Callable[
     [Partition, tuple[int, ...], bool], None
@@ -33,6 +37,7 @@ class Leadership:
         self._when_failed = when_failed
         self._logs: dict[str, Partition] = {}
         self._followers = self._others(state)
+        self._damaged_ms: int | None = None  # when damage was found first
         self.is_cut_off = False
 
     @property
@@ -60,9 +65,14 @@ class Leadership:
         return any(partition.damaged_from is not None for partition in self._logs.values())
 
     def damaged(self, partition: Partition) -> bool:
-        """Whoever is in sync has what cannot be read here, and is to lead. This node fetches it again then."""
+        """Whether another replica is to lead, which has what cannot be read here: one that is in sync, or is so in a moment. This
+        node fetches it again then."""
         self._when_failed()
-        return len(self.replicas.state.in_sync) > 1
+        now_ms = monotonic_ms()
+        if self._damaged_ms is None:
+            self._damaged_ms = now_ms
+        may_come = self.replicas.is_replicated and now_ms - self._damaged_ms < _COMES_BACK_MS
+        return len(self.replicas.state.in_sync) > 1 or may_come
 
     def failed(self, partition: Partition) -> None:
         self._when_failed()
