@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from goqueue.core.producer import Duplicate
+from goqueue.core.producer import Appended, Duplicate
 from goqueue.log.aborted import AbortedSpans
 from goqueue.log.batch import NO_PRODUCER, BatchHeader
 from goqueue.log.control import encode_marker
@@ -218,6 +218,11 @@ class Partition:
             return known
         return self._write(batch, header, now_ms)
 
+    def append_lacking(self, batch: bytes, header: BatchHeader, *, now_ms: int) -> Stored:
+        """Records that were not there when others of their batch came, which `find` knows: it is the newest of its producer."""
+        self._refuse_if_deleted()
+        return self._write(batch, header, now_ms)
+
     def find(self, header: BatchHeader) -> Stored | None:
         """Where a batch is that its producer sent before; raises where the producer may not send it now."""
         self._refuse_if_deleted()
@@ -346,6 +351,11 @@ class Partition:
         """Of what the producer has written here; None where nothing is known of it."""
         entry = self._producers.table.entry(producer_id)
         return None if entry is None or entry.epoch != epoch else entry.last_sequence
+
+    def newest_batches(self, producer_id: int, epoch: int) -> tuple[Appended, ...]:
+        """Those of the producer that are remembered, the newest last."""
+        entry = self._producers.table.entry(producer_id)
+        return () if entry is None or entry.epoch != epoch else entry.batches
 
     def producer_epoch(self, producer_id: int) -> int | None:
         """The newest in which the producer has written here; None where nothing is known of it in any."""

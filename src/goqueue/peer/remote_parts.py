@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from goqueue.node.queue.exchange import PART, PARTS_TOLD, SILENCE, SILENCES
-from goqueue.node.scaling.ports import Part, Silence, SilenceCall
+from goqueue.node.queue.exchange import HELD, HELD_TOLD, PART, PARTS_TOLD, SILENCE, SILENCES
+from goqueue.node.scaling.ports import Held, HeldCall, Part, Silence, SilenceCall
 from goqueue.peer.asking import Asking
 
 
@@ -18,3 +18,6 @@ class RemoteParts:
 
     async def silence(self, node: str, call: SilenceCall) -> Silence:
         return await self._asking.ask(node, SILENCE, call, SILENCES)
+
+    async def held(self, node: str, call: HeldCall) -> Held:
+        return await self._asking.ask(node, HELD, call, HELD_TOLD)

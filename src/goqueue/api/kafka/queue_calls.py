@@ -14,6 +14,8 @@ from goqueue.node.queue.exchange import (
     APPEND,
     APPEND_CALLS,
     ENCODER,
+    HELD,
+    HELD_CALLS,
     LEDGERS,
     LEDGERS_CALLS,
     LEFT,
@@ -32,7 +34,7 @@ from goqueue.node.queue.exchange import (
     SettingsTold,
 )
 from goqueue.node.queue.ports import LedgerAnswer
-from goqueue.node.scaling.ports import Silence
+from goqueue.node.scaling.ports import Held, Silence
 from goqueue.wire.schema import responses
 
 _R = responses("ask_queue")
@@ -49,6 +51,7 @@ class QueueCallsApi:
             LEFT: self._left,
             PART: self._part,
             SILENCE: self._silence,
+            HELD: self._held,
         }
 
     def apis(self) -> list[Api]:
@@ -78,6 +81,9 @@ class QueueCallsApi:
 
     async def _silence(self, body: bytes) -> Silence:
         return self._node.keyed.division.silence(_decoded(SILENCE_CALLS, body))
+
+    async def _held(self, body: bytes) -> Held:
+        return await self._node.keyed.earlier.held(_decoded(HELD_CALLS, body))
 
     async def _settings(self, body: bytes) -> SettingsTold:
         return SettingsTold(self._node.groups.settings_of(_decoded(SETTINGS_CALLS, body).group_id))

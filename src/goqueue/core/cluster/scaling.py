@@ -168,6 +168,15 @@ class Scaling(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
                 yield gate.behind
                 yield from self.ancestors(gate.behind)
 
+    def earlier_homes(self, partition: int, home: int) -> Iterator[int]:
+        """The partitions that may hold a record which came to a partition before and was sent on, for it lived there then, and not in its
+        home of now. Those among them that still take such records are left out."""
+        if partition != home:
+            yield from (each for each in self.ancestors(home) if each != partition)
+        if self.is_shrinking and home < self.key_count:
+            children = range(home + self.key_count, self.old_count, self.key_count)
+            yield from (each for each in children if each != partition and each not in self.unfenced)
+
     def gates_of(self, blocked: int) -> Iterator[Gate]:
         return (gate for gate in self.gates if gate.blocked == blocked)
 

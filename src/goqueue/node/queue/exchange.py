@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from goqueue.node.queue.ports import LedgerAction, LedgerWant
-from goqueue.node.scaling.ports import Part, Silence, SilenceCall
+from goqueue.node.scaling.ports import Held, HeldCall, Part, Silence, SilenceCall
 
 APPEND: Final = "append"
 SETTINGS: Final = "settings"
@@ -17,6 +17,7 @@ LEDGERS: Final = "ledgers"
 LEFT: Final = "left"
 PART: Final = "part"
 SILENCE: Final = "silence"
+HELD: Final = "held"
 
 
 class AppendCall(Struct, frozen=True):
@@ -79,6 +80,8 @@ PARTS: Final = msgspec.msgpack.Decoder(Part)
 PARTS_TOLD: Final = msgspec.msgpack.Decoder(PartTold)
 SILENCE_CALLS: Final = msgspec.msgpack.Decoder(SilenceCall)
 SILENCES: Final = msgspec.msgpack.Decoder(Silence)
+HELD_CALLS: Final = msgspec.msgpack.Decoder(HeldCall)
+HELD_TOLD: Final = msgspec.msgpack.Decoder(Held)
 SETTINGS_CALLS: Final = msgspec.msgpack.Decoder(SettingsCall)
 SETTINGS_TOLD: Final = msgspec.msgpack.Decoder(SettingsTold)
 LEFT_CALLS: Final = msgspec.msgpack.Decoder(LeftCall)

@@ -22,6 +22,7 @@ from goqueue.log.records import Row
 from goqueue.model.cluster_errors import HomeUndecided, NotLeader, PeerUnreachable, ReplicationUnknown
 from goqueue.model.errors import GoQueueError, InvalidBatch, TransactionAbortable
 from goqueue.node.partition import Partition, Stored
+from goqueue.node.scaling.earlier import Earlier
 from goqueue.node.scaling.homes import Homes, Opened
 from goqueue.node.scaling.parts import Parts
 from goqueue.node.scaling.ports import Part, Silence, SilenceCall
@@ -43,10 +44,11 @@ class Kept(NamedTuple):
 
 
 class Division:
-    def __init__(self, homes: Homes, parts: Parts, quiet: Quiet) -> None:
+    def __init__(self, homes: Homes, parts: Parts, quiet: Quiet, earlier: Earlier) -> None:
         self.homes = homes
         self._parts = parts
         self._quiet = quiet
+        self._earlier = earlier
         self._turns = Turns()
         self._warned: dict[tuple[str, int, int, int], None] = {}  # transactions that were told to look again
 
@@ -85,8 +87,10 @@ class Division:
         try:
             if self._turns.is_free(partition, header.producer_id):
                 self._quiet.check_line(partition, header)
-                is_through = self._is_through(partition, scaling, header)
-                if is_through and self.homes.has_all(partition, scaling, opened):
+                is_clear = self._is_through(partition, scaling, header) and not self._earlier.may_hold(
+                    partition, scaling, header, [partition.index]
+                )
+                if is_clear and self.homes.has_all(partition, scaling, opened):
                     self._check_quiet(partition, scaling, opened)
                     return Kept(self._take(partition, opened, append))
             _check_id(header)
@@ -172,7 +176,8 @@ class Division:
             self._quiet.taken(partition, header)
             return Kept(known)
         await self._check_through(partition, header)
-        scaling, homes = self._spread(partition, rows)
+        elsewhere = await self._stored_elsewhere(partition, header, rows)
+        scaling, homes = self._spread(partition, [row for row in rows if row[0] not in elsewhere])
         here = homes.pop(partition.index, [])
         if homes and header.is_transactional:
             raise self._abortable(partition, header)
@@ -188,10 +193,23 @@ class Division:
                 tenure.check()
                 _, again = self._spread(partition, here)
                 if set(again) - {partition.index}:
-                    raise HomeUndecided(partition.topic, partition.index, "they have changed meanwhile")
+                    raise _changed(partition)
+            if homes or elsewhere:
                 rest = _with(header, here)
                 opened = Opened(read_header(rest), rest)
-            return Kept(self._take(partition, opened, append), moved)
+            return Kept(self._take(partition, opened, append), {**moved, **elsewhere})
+
+    async def _stored_elsewhere(
+        self, partition: Partition, header: BatchHeader, rows: list[Row]
+    ) -> Mapping[int, tuple[int, int]]:
+        """What of the batch is stored where it does not live any more, by position: the partition and offset there."""
+        scaling, homes = self._spread(partition, rows)
+        if not self._earlier.may_hold(partition, scaling, header, homes):
+            return {}
+        found = await self._earlier.find(partition, scaling, header, homes)
+        if self.homes.scaling(partition.topic) is not scaling:
+            raise _changed(partition)
+        return found
 
     def _spread(self, partition: Partition, rows: list[Row]) -> tuple[Scaling, dict[int, list[Row]]]:
         """By home; HomeUndecided where one has none for now."""
@@ -279,6 +297,10 @@ def _raised(one: int | BaseException) -> int:
     if isinstance(one, BaseException):
         raise one
     return one
+
+
+def _changed(partition: Partition) -> HomeUndecided:
+    return HomeUndecided(partition.topic, partition.index, "they have changed meanwhile")
 
 
 def _in_the_way(partition: Partition) -> HomeUndecided:

@@ -42,6 +42,14 @@ class Homes:
         self._metadata = metadata
         self._table = table
 
+    @property
+    def applied_index(self) -> int:
+        """How much of what was decided this node goes by."""
+        return self._metadata.quorum.applied_index
+
+    async def until_applied(self, index: int) -> None:
+        await self._metadata.quorum.until_applied(index)
+
     def scaling(self, topic: str) -> Scaling | None:
         """None where keys are not kept in their partitions."""
         return self._metadata.catalog.scaling(topic)

@@ -15,6 +15,7 @@ from goqueue.node.metadata import Metadata
 from goqueue.node.queue.ledgers import Ledgers
 from goqueue.node.scaling.division import Division
 from goqueue.node.scaling.draining import Draining
+from goqueue.node.scaling.earlier import Earlier
 from goqueue.node.scaling.fences import Fences
 from goqueue.node.scaling.homes import Homes
 from goqueue.node.scaling.parts import Parts
@@ -48,7 +49,8 @@ class KeyedTopics:
         quiet, homes = Quiet(), Homes(metadata, table)
         intake = Intake(scheduler, clock)
         self.parts = Parts(homes, table, guard, directory, clock, intake, quiet, remote)
-        self.division = Division(homes, self.parts, quiet)
+        self.earlier = Earlier(homes, self.parts)
+        self.division = Division(homes, self.parts, quiet, self.earlier)
         self.fences = Fences(metadata, table, quiet, spawn)
         local.when_opened(self.fences.follow)
         scheduler.onward = self.division

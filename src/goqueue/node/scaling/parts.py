@@ -9,7 +9,7 @@ catalogue says that the records belong there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from goqueue.core.cluster.partitions import NO_LEADER
@@ -29,8 +29,9 @@ from goqueue.node.clock import Clock
 from goqueue.node.directory import Directory
 from goqueue.node.guard import Guard
 from goqueue.node.partition import Partition
+from goqueue.node.scaling.held import lacking
 from goqueue.node.scaling.homes import Homes, Opened
-from goqueue.node.scaling.ports import Part, RemoteParts, Silence, SilenceCall
+from goqueue.node.scaling.ports import Held, HeldCall, Part, RemoteParts, Silence, SilenceCall
 from goqueue.node.scaling.quiet import Quiet
 from goqueue.node.scaling.turns import Turns
 from goqueue.node.schedule.intake import Intake
@@ -95,6 +96,13 @@ class Parts:
             return here(call)
         return await self._remote.silence(node, call)
 
+    async def held(self, call: HeldCall, here: Callable[[HeldCall], Awaitable[Held]]) -> Held:
+        """As `silence`."""
+        node = self._leader(call.topic, call.partition)
+        if self._remote is None or node is None:
+            return await here(call)
+        return await self._remote.held(node, call)
+
     def _leader(self, topic: str, index: int) -> str | None:
         """The node that leads the partition; None: this one."""
         leader = self._homes.leader(topic, index)
@@ -125,15 +133,22 @@ class Parts:
         _check_replicas(partition)
         opened = Opened(header, part.batch)
         payload, _ = opened.opened
+        rest = None  # of a batch that has come before, and of which this was not here yet
         if contains(payload, DELIVER_AT_MARK):
             self._check_home(part, opened)
             delay_ms_max = self._table.get(part.topic).settings.delay_max_ms
             divided = await self._intake.divide(partition, header, part.batch, delay_ms_max)
-            tenure.check()
             opened = Opened(divided.header, divided.batch)
+        elif partition.find(header) is not None:
+            rest = await lacking(partition, opened)
+        tenure.check()
         self._check_home(part, opened)
         self._quiet.arrived(partition, header.producer_id)
-        stored = partition.append(opened.batch, opened.header, now_ms=self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        if rest is None:
+            stored = partition.append(opened.batch, opened.header, now_ms=now_ms)
+        else:
+            stored = partition.append_lacking(rest.batch, rest.header, now_ms=now_ms)
         end = partition.log.end if stored.is_duplicate else stored.end
         await partition.settled(end, under=tenure.leadership)
         try:

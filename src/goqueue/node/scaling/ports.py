@@ -54,6 +54,22 @@ class Silence(Struct, frozen=True):
         return self.taken_ms is not None and self.taken_ms > base_ms
 
 
+class HeldCall(Struct, frozen=True):
+    """What does a partition hold of a batch that was sent on to it when the batch came before?"""
+
+    topic: str
+    partition: int
+    producer_id: int  # under which it was sent on
+    epoch: int
+    sequence: int  # of the first record of the batch
+    applied_index: int  # whoever answers must have applied so much: then it takes no record any more that lives elsewhere by now
+
+
+class Held(Struct, frozen=True):
+    newest: int | None = None  # sequence of what was sent on to it; None: nothing was
+    offsets: dict[int, int] = {}  # of the records of the batch that it holds, by their positions in it
+
+
 class RemoteParts(Protocol):
     async def send(self, node: str, part: Part) -> int:
         """Put it into its home, which that node leads; the offset of the batch there. It is committed when this returns; an
@@ -61,3 +77,6 @@ class RemoteParts(Protocol):
 
     async def silence(self, node: str, call: SilenceCall) -> Silence:
         """Of a partition that that node leads."""
+
+    async def held(self, node: str, call: HeldCall) -> Held:
+        """By a partition that that node leads."""

@@ -19,6 +19,7 @@ from goqueue.log.records import Row
 from goqueue.node.partition import Partition
 from goqueue.node.scaling import division
 from goqueue.node.scaling.division import Division
+from goqueue.node.scaling.earlier import Earlier
 from goqueue.node.scaling.ports import Silence, SilenceCall
 
 
@@ -80,4 +81,15 @@ def believe_in_time_alone() -> Iterator[None]:
         return replace(silence(self, call), taken_ms=None)
 
     with patch.object(Division, "silence", without_evidence):
+        yield
+
+
+@contextmanager
+def ask_nobody_where_keys_lived() -> Iterator[None]:
+    """A batch that comes again is stored where its keys live now, though it was stored where they lived before (ADR 40)."""
+
+    def has_none(self: Earlier, *about: object) -> bool:
+        return False
+
+    with patch.object(Earlier, "may_hold", has_none):
         yield

@@ -1,0 +1,157 @@
+"""What a batch has left behind that came before, when its records lived elsewhere (ADR 40).
+
+A partition sends records on to where they live, and appends the rest of their batch when they are stored. If it fails in between, the
+producer sends the batch again. If the topic has got more partitions or fewer meanwhile, those records live in yet another partition, which
+has never heard of them. So before it takes a batch, the partition asks those where its records may have lived what they hold of it, and leaves
+that out.
+
+Whoever answers has applied the change that took the records away from it, so it takes none of them any more, and what it says stays true
+until the next change: of a batch that comes after the newest that it holds of the producer it need not be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from goqueue.core.cluster.scaling import Scaling
+from goqueue.core.producer import is_after, relayed_id
+from goqueue.log.batch import NO_PRODUCER, BatchHeader
+from goqueue.model.cluster_errors import HomeUndecided
+from goqueue.model.errors import GoQueueError, InvalidRequest, PartitionNotFound
+from goqueue.node.partition import Partition
+from goqueue.node.scaling.held import offsets_held
+from goqueue.node.scaling.homes import Homes
+from goqueue.node.scaling.parts import Parts
+from goqueue.node.scaling.ports import Held, HeldCall
+from goqueue.node.tenure import Tenure
+
+PATIENCE_S: Final = 30.0  # with a partition that nobody leads; then what it may hold is stored again
+_ANSWER_S_MAX: Final = 1.0
+_COUNT_MAX: Final = 10_000  # answers about one partition; the oldest are forgotten
+
+Change = tuple[int, int, int]
+T = TypeVar("T")
+Question = tuple[int, int, int]  # producer id, epoch, and the partition that is asked
+
+
+@dataclass(slots=True)
+class _Answers:
+    change: Change
+    newest: dict[Question, int | None] = field(default_factory=dict)
+    doubtful_s: dict[Question, float] = field(default_factory=dict)  # since when nobody answers
+
+
+class Earlier:
+    def __init__(self, homes: Homes, parts: Parts) -> None:
+        self._homes = homes
+        self._parts = parts
+        self._answers: WeakKeyDictionary[Partition, _Answers] = WeakKeyDictionary()
+
+    # ---------------------------------------------------------------- asking
+
+    def may_hold(
+        self, partition: Partition, scaling: Scaling, header: BatchHeader, homes: Iterable[int]
+    ) -> bool:
+        """Whether something of a batch whose records live in these homes may be in partitions where they lived before."""
+        return bool(self._unsure(partition, scaling, header, homes))
+
+    async def find(
+        self, partition: Partition, scaling: Scaling, header: BatchHeader, homes: Iterable[int]
+    ) -> dict[int, tuple[int, int]]:
+        """By position in the batch, where it is; HomeUndecided where that is not known for now."""
+        found: dict[int, tuple[int, int]] = {}
+        for home in self._unsure(partition, scaling, header, homes):
+            held = await self._ask(partition, scaling, header, home)
+            found.update({position: (home, offset) for position, offset in held.offsets.items()})
+        return found
+
+    def _unsure(
+        self, partition: Partition, scaling: Scaling, header: BatchHeader, homes: Iterable[int]
+    ) -> list[int]:
+        if header.producer_id == NO_PRODUCER or header.is_transactional:  # those are not sent on
+            return []
+        earlier = {each for home in homes for each in scaling.earlier_homes(partition.index, home)}
+        if not earlier:
+            return []
+        newest = self._known(partition, scaling).newest
+        return [each for each in sorted(earlier) if not _is_ruled_out(newest, header, each)]
+
+    async def _ask(self, partition: Partition, scaling: Scaling, header: BatchHeader, home: int) -> Held:
+        known, question = self._known(partition, scaling), _question(header, home)
+        call = HeldCall(
+            topic=partition.topic,
+            partition=home,
+            producer_id=relayed_id(header.producer_id, partition.index),
+            epoch=header.producer_epoch,
+            sequence=header.base_sequence,
+            applied_index=self._homes.applied_index,
+        )
+        try:
+            async with asyncio.timeout(_ANSWER_S_MAX):
+                held = await self._parts.held(call, self.held)
+        except InvalidRequest:  # a version from before one could ask
+            held = Held()
+        except (GoQueueError, TimeoutError) as error:
+            now_s = asyncio.get_running_loop().time()
+            since_s = known.doubtful_s.get(question, now_s)
+            if now_s - since_s < PATIENCE_S:
+                _put(known.doubtful_s, question, since_s)
+                reason = f"what partition {home} holds of the batch is not known: {error}"
+                raise HomeUndecided(partition.topic, partition.index, reason) from error
+            held = Held()
+        known.doubtful_s.pop(question, None)
+        _put(known.newest, question, held.newest)
+        return held
+
+    def _known(self, partition: Partition, scaling: Scaling) -> _Answers:
+        """Partitions that go and come again do so in another epoch."""
+        change = scaling.old_count, scaling.key_count, scaling.next_epoch
+        known = self._answers.get(partition)
+        if known is None or known.change != change:
+            known = self._answers[partition] = _Answers(change)
+        return known
+
+    # ---------------------------------------------------------------- answering
+
+    async def held(self, call: HeldCall) -> Held:
+        """By a partition that this node leads, on enough disks."""
+        try:
+            async with asyncio.timeout(_ANSWER_S_MAX):
+                await self._homes.until_applied(call.applied_index)
+        except TimeoutError:
+            reason = "the node that is asked has not heard of it"
+            raise HomeUndecided(call.topic, call.partition, reason) from None
+        try:
+            partition = self._homes.led(call.topic, call.partition)
+        except PartitionNotFound as error:
+            raise HomeUndecided(call.topic, call.partition, error.sentence) from error
+        await partition.lead()
+        tenure = Tenure(partition)
+        newest = partition.newest_sequence(call.producer_id, call.epoch)
+        offsets = await offsets_held(partition, call.producer_id, call.epoch, call.sequence)
+        if offsets:
+            await partition.settled(max(offsets.values()) + 1, under=tenure.leadership)
+            tenure.check()  # else what is settled may be another leader's
+        return Held(newest, offsets)
+
+
+def _question(header: BatchHeader, home: int) -> Question:
+    return header.producer_id, header.producer_epoch, home
+
+
+def _is_ruled_out(newest: dict[Question, int | None], header: BatchHeader, home: int) -> bool:
+    question = _question(header, home)
+    if question not in newest:
+        return False
+    known = newest[question]
+    return known is None or is_after(header.base_sequence, known)
+
+
+def _put(known: dict[Question, T], question: Question, value: T) -> None:
+    known[question] = value
+    if len(known) > _COUNT_MAX:
+        del known[next(iter(known))]
