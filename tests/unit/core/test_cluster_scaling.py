@@ -342,6 +342,39 @@ def test_a_deleted_topic_leaves_nothing() -> None:
 counts = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 12]), min_size=1, max_size=5)
 
 
+@given(
+    start=st.sampled_from([1, 2, 3]),
+    factors=st.lists(st.sampled_from([2, 3]), max_size=3),
+    divisor=st.sampled_from([1, 2, 3]),
+    hashed=st.integers(0, 10_000),
+)
+def test_wherever_a_record_was_sent_on_to_before_is_among_its_earlier_homes(
+    start: int, factors: list[int], divisor: int, hashed: int
+) -> None:
+    world = World(start)
+    states = [world.now]
+    for factor in factors:
+        world.grow(world.now.key_count * factor)
+        states.append(world.now)
+    if divisor > 1 and world.now.key_count % divisor == 0:
+        world.shrink(world.now.key_count // divisor)
+    for then in states:
+        for partition in range(then.partition_count):
+            before, home = then.home(partition, hashed), world.now.home(partition, hashed)
+            assert home is not None
+            if before not in (home, partition):
+                assert before in world.now.earlier_homes(partition, home)
+
+
+def test_a_partition_that_has_not_said_where_it_ends_is_not_asked_what_it_holds() -> None:
+    """It may still take records that will live elsewhere."""
+    world = World(6)
+    world.do(ShrinkTopic("t", 3))
+    for partition in (0, 1, 2, 4):
+        world.fence(partition, 5)
+    assert [list(world.now.earlier_homes(0, home)) for home in range(3)] == [[], [4], []]
+
+
 @given(start=st.sampled_from([1, 2, 3]), wanted=counts, hashed=st.integers(0, 10_000))
 def test_a_key_goes_from_partition_to_partition_only_through_gates(
     start: int, wanted: list[int], hashed: int

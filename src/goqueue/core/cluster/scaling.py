@@ -174,8 +174,10 @@ class Scaling(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
         if partition != home:
             yield from (each for each in self.ancestors(home) if each != partition)
         if self.is_shrinking and home < self.key_count:
-            children = range(home + self.key_count, self.old_count, self.key_count)
-            yield from (each for each in children if each != partition and each not in self.unfenced)
+            for child in range(home + self.key_count, self.old_count, self.key_count):
+                if child not in self.unfenced:
+                    lived = (child, *self.ancestors(child))
+                    yield from (each for each in lived if each not in (partition, home))
 
     def gates_of(self, blocked: int) -> Iterator[Gate]:
         return (gate for gate in self.gates if gate.blocked == blocked)
