@@ -38,7 +38,8 @@ class BatchWriter(DataSourceArrowWriter):
         commit(self._connect, self._options, self._batch, those_of(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        abort(self._connect, self._options, self._batch)
+        has_made_up_name = self._options.app_id is None
+        abort(self._connect, self._options, self._batch, is_final=has_made_up_name)
 
 
 def current_task() -> Task:

@@ -92,13 +92,20 @@ def commit(
     _report(options, Summary.of(whole, messages))
 
 
-def abort(connect: Connect, options: SinkOptions, whole: Batch) -> None:
-    """Spark asks for it after a commit, too, if that raised: then it is too late, and nothing happens."""
+def abort(connect: Connect, options: SinkOptions, whole: Batch, *, is_final: bool = False) -> None:
+    """Spark asks for it after a commit, too, if that raised: then it is too late, and nothing happens.
+
+    A batch that nobody will write again (`is_final`) is committed with nothing of anybody: a task that Spark has lost sight of, and that enrols
+    only now, is told so. After an abort it would be let in, and committed readers would wait until it times out.
+    """
     if options.guarantee is not Guarantee.EXACTLY_ONCE:
         return
     cluster = connect()
     try:
-        cluster.abort(whole)
+        if is_final:
+            cluster.commit(whole, [])
+        else:
+            cluster.abort(whole)
     finally:
         cluster.close()
 

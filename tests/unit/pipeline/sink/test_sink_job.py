@@ -119,6 +119,25 @@ def test_batch_can_be_written_again_after_an_abort() -> None:
     assert values(cluster) == [b"1"]
 
 
+def test_after_an_abort_that_is_final_nobody_is_let_in() -> None:
+    cluster, options = FakeCluster({"t": 1}), options_of()
+    task = identify(Task(), batch_of_write(options, RUN), RUN)
+    message = write(cluster, task, frame(b"1"))
+    abort(lambda: cluster, options, message.batch, is_final=True)
+    late = write(cluster, task, frame(b"late"))
+    assert late.is_replay
+    assert not cluster.open_members
+    assert values(cluster) == []
+
+
+def test_abort_that_is_final_takes_nothing_back_after_a_commit() -> None:
+    cluster, options = FakeCluster({"t": 1}), options_of()
+    message = write(cluster, identify(Task(), batch_of_write(options, RUN), RUN), frame(b"1"))
+    finish(cluster, message)
+    abort(lambda: cluster, options, message.batch, is_final=True)
+    assert values(cluster) == [b"1"]
+
+
 def test_replay_with_rows_in_other_tasks_leaves_no_duplicate() -> None:
     cluster = FakeCluster({"t": 1})
     write(cluster, stream_task(0, 1), frame(b"1", b"2"))
