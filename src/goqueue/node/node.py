@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from random import SystemRandom
 
 from goqueue.core.cluster.commands import MakeCompanion
@@ -51,6 +51,7 @@ from goqueue.node.local_topics import LocalTopics
 from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
 from goqueue.node.opening import PartitionOpener
+from goqueue.node.own_tasks import OwnTasks
 from goqueue.node.partition import Partition
 from goqueue.node.positions import Positions
 from goqueue.node.producers import Producers
@@ -103,7 +104,8 @@ class Node:
         self.config = config
         self.clock = clock
         self.metrics = Metrics()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = OwnTasks()
+        self._spawn, self.fail, self.failed = self._tasks.spawn, self._tasks.fail, self._tasks.failed
         self._threads = Threads(config.log.io_thread_count)
         self._disk_watch = DiskWatch(disk, config.disk, self.metrics)
         self._guard = Guard(config.limits, self._disk_watch)
@@ -148,7 +150,6 @@ class Node:
         self.keyed_groups = self._make_keyed_groups(links)
         self.group_views = GroupViews(self.groups)
         self._started_at = 0.0
-        self.failed: asyncio.Event = asyncio.Event()  # see `fail`
 
     def _join_quorum(
         self, links: PeerLinks | None, clock: Clock, ids: Ids, chance: Chance
@@ -470,31 +471,11 @@ class Node:
             if self.cluster is not None:
                 await self.cluster.end()
         self._guard.state = NodeState.STOPPED
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.end()
         self._threads.close()
-
-    def fail(self, error: BaseException) -> None:
-        """Something happened that cannot: whoever runs the node must end it, and must not call it a clean stop."""
-        logger.critical("the node must stop", exc_info=error)
-        self.failed.set()
 
     def health(self) -> Health:
         return self._vitals.health(has_failed=self.failed.is_set(), started_at=self._started_at)
 
     def stats(self) -> dict[str, int | float | str]:
         return self._vitals.stats()
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Start a task that the node owns: none is orphaned, and none fails unseen."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.fail(error)
