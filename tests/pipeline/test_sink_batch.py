@@ -88,12 +88,7 @@ def test_every_column_comes_back_to_other_clients_and_to_the_source(
 def test_failing_job_leaves_nothing_and_holds_nobody_up(spark: SparkSession, target: Target) -> None:
     target.create()
     with pytest.raises(PySparkException, match="the task fails"):
-        # Spark ends tasks without a word, also one that enrols after the abort: what it has written is aborted in time.
-        save(
-            failing(numbers(spark, 30_000, 3), attempts=9),
-            target,
-            **{"topic": target.topic, "transaction.timeout.ms": "20000"},
-        )
+        save(failing(numbers(spark, 30_000, 3), attempts=9), target, topic=target.topic)
     until(lambda: target.is_settled, "readers go on")
     assert target.rows() == []
 

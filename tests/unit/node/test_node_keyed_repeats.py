@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from tests.support.keyed_batches import grown, key_of, keys_in, scaling_of, send, until
 from tests.support.nodes import in_one_life
 
+from goqueue.core.cluster.scaling import Scaling, begin, fence, grow, shrink
 from goqueue.core.producer import relayed_id
 from goqueue.log.batch import build_batch, decode_rows, read_header, rebuild_batch
-from goqueue.model.cluster_errors import HomeUndecided, NotLeader
+from goqueue.model.cluster_errors import HomeUndecided, NotLeader, ReplicationUnknown
+from goqueue.model.delay import DELIVER_AT_HEADER
 from goqueue.model.errors import InvalidRequest
-from goqueue.model.record import NewRecord, Producer
+from goqueue.model.record import Header, NewRecord, Producer
 from goqueue.node.node import Node
 from goqueue.node.partition import Partition
 from goqueue.node.scaling.earlier import PATIENCE_S
@@ -88,16 +90,12 @@ def test_what_was_sent_on_before_a_topic_grew_again_is_not_sent_to_where_it_live
 
 
 def test_all_batches_that_a_leader_had_under_way_when_it_died_are_found() -> None:
-    """It had appended the rest of the first, and nobody else had that."""
+    """Of an older version, which did not wait for the rest of the first to be stored."""
 
     async def life(node: Node) -> None:
         await grown(node, 2, 4)
         for sequence in (0, 2):
-            records = [NewRecord(key, b"") for key in (STAYS, GOES)]
-            batch = build_batch(records, 0, producer=Producer(relayed_id(7, 0), 0, sequence))
-            header = read_header(batch)
-            part = rebuild_batch(header, decode_rows(batch, header)[1:], delete_horizon_ms=None)
-            await node.keyed.parts.send(Part("t", 0, 2, part), scaling_of(node))
+            await send_part(node, [NewRecord(key, b"") for key in (STAYS, GOES)], [1], sequence)
         assert await keys_in(node, 2) == [GOES] * 2
         await change(node, 2)
         for sequence in (0, 2, 4):
@@ -137,7 +135,122 @@ def asked(node: Node) -> list[HeldCall]:
     return calls
 
 
+def test_what_a_partition_has_said_counts_until_the_next_fence() -> None:
+    """It was asked as the parent of another one, while it took keys of its own."""
+
+    async def life(node: Node) -> None:
+        await grown(node, 2, 4)
+        calls = asked(node)
+        header = read_header(build_batch([NewRecord(b"k", b"")], 0, producer=FIRST))
+        earlier, partition = node.keyed.earlier, partition_of(node, 0)
+        merging = shrink("t", fenced(grow("t", fenced(grow("t", begin(1), 2)), 4)), 1)
+        for _ in range(2):
+            await earlier.find(partition, merging, header, [3])
+        assert [call.partition for call in calls] == [1]
+        merged = fenced(merging)
+        assert earlier.may_hold(partition, merged, header, [0])
+        await earlier.find(partition, merged, header, [0])
+        assert [call.partition for call in calls[1:]] == [1, 2, 3]
+        assert not earlier.may_hold(partition, merged, header, [0])
+
+    in_one_life(life)
+
+
+def fenced(now: Scaling) -> Scaling:
+    while now.unfenced:
+        now = fence(now, next(each for each in now.unfenced if now.may_fence(each)), 0)
+    return now
+
+
+def test_what_a_home_has_had_and_deleted_is_not_taken_for_never_arrived() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 2, 4)
+        with cut_short(node, 0):
+            await send(node, 0, STAYS, GOES, producer=FIRST)
+        end = partition_of(node, 2).log.end
+        await node.topics.delete_records("t", 2, end)
+        await send(node, 0, STAYS, GOES, producer=FIRST)
+        assert (await keys_in(node, 0), partition_of(node, 2).log.end) == ([STAYS], end)
+
+    in_one_life(life)
+
+
 # ---------------------------------------------------------------- nothing is taken for stored
+
+
+@contextmanager
+def unreachable(node: Node, home: int) -> Iterator[None]:
+    """What is sent on to the partition does not arrive."""
+    send_part = node.keyed.parts._send
+
+    async def lose(part: Part) -> int:
+        if part.home == home:
+            raise NotLeader("t", home)
+        return await send_part(part)
+
+    node.keyed.parts._send = lose  # type: ignore[method-assign]  # nobody leads it
+    with pytest.raises(HomeUndecided):
+        yield
+    node.keyed.parts._send = send_part  # type: ignore[method-assign]
+
+
+def test_nothing_is_sent_on_before_all_that_came_before_is_stored() -> None:
+    """Else a home would hold something of a batch though the one before is lost."""
+
+    async def life(node: Node) -> None:
+        await grown(node, 2, 4)
+        source = partition_of(node, 0)
+
+        async def never(end: int, **options: object) -> None:
+            raise ReplicationUnknown("the test says so")
+
+        source.settled = never  # type: ignore[method-assign]  # it is cut off
+        with pytest.raises(ReplicationUnknown):
+            await send(node, 0, STAYS, producer=FIRST)
+        with pytest.raises(HomeUndecided, match="what came before"):
+            await send(node, 0, STAYS, GOES, producer=Producer(7, 0, 1))
+        del source.settled
+        assert await keys_in(node, 2) == []
+        await send(node, 0, STAYS, GOES, producer=Producer(7, 0, 1))
+        assert (await keys_in(node, 0), await keys_in(node, 2)) == ([STAYS, STAYS], [GOES])
+
+    in_one_life(life)
+
+
+def test_delayed_records_that_had_not_arrived_when_others_of_their_batch_had_are_stored_in_time() -> None:
+    """Their partition sends on all that comes, also what is to wait."""
+
+    async def life(node: Node) -> None:
+        await grown(node, 2, 4)
+        soon, lost, later, known = (key_of(2, 4, skip=at) for at in range(4))
+        due_ms = node.clock.now_ms() + 60_000
+        records = [
+            NewRecord(soon, b""),
+            NewRecord(lost, b"", due(1)),
+            NewRecord(later, b"", due(due_ms)),
+            NewRecord(known, b"", due(due_ms)),
+        ]
+        await send_part(node, records, [0, 3])
+        assert await keys_in(node, 2) == [soon]
+        await send_part(node, records, [0, 1, 2, 3])
+        assert await keys_in(node, 2) == [soon, lost]
+        await asyncio.sleep(61)
+        assert await keys_in(node, 2) == [soon, lost, known, later]
+
+    in_one_life(life)
+
+
+def due(at_ms: int) -> tuple[Header, ...]:
+    return ((DELIVER_AT_HEADER, b"%d" % at_ms),)
+
+
+async def send_part(node: Node, records: list[NewRecord], positions: list[int], sequence: int = 0) -> None:
+    """Of a batch to partition 0, what lives in 2."""
+    batch = build_batch(records, node.clock.now_ms(), producer=Producer(relayed_id(7, 0), 0, sequence))
+    header = read_header(batch)
+    rows = [row for row in decode_rows(batch, header) if row[0] in positions]
+    part = Part("t", 0, 2, rebuild_batch(header, rows, delete_horizon_ms=None))
+    await node.keyed.parts.send(part, scaling_of(node))
 
 
 def test_a_record_that_had_not_arrived_when_others_of_its_batch_had_is_stored() -> None:
@@ -146,17 +259,8 @@ def test_a_record_that_had_not_arrived_when_others_of_its_batch_had_is_stored() 
     async def life(node: Node) -> None:
         await grown(node, 2, 8)
         arrived, lost = key_of(2, 8), key_of(6, 8)
-        send_part = node.keyed.parts._send
-
-        async def lose(part: Part) -> int:
-            if part.home == 6:
-                raise NotLeader("t", 6)
-            return await send_part(part)
-
-        node.keyed.parts._send = lose  # type: ignore[method-assign]  # nobody leads it
-        with pytest.raises(HomeUndecided):
+        with unreachable(node, 6):
             await send(node, 0, arrived, lost, producer=FIRST)
-        node.keyed.parts._send = send_part  # type: ignore[method-assign]
         assert (await keys_in(node, 2), await keys_in(node, 6)) == ([arrived], [])
         await change(node, 4)
         with cut_short(node, 0):
@@ -202,9 +306,12 @@ def test_what_is_not_committed_where_a_record_lived_is_not_taken_for_stored() ->
 
 
 def test_where_a_record_lived_and_nobody_leads_is_waited_for_but_not_for_ever() -> None:
+    """For all of them at once."""
+
     async def life(node: Node) -> None:
-        await grown(node, 2, 4)
-        await send(node, 2, GOES)
+        await grown(node, 2, 8)
+        for index in range(2, 8):
+            await send(node, index, key_of(index, 8))
         await change(node, 2)
 
         async def nobody(call: HeldCall) -> Held:

@@ -20,7 +20,7 @@ from goqueue.core.producer import PRODUCER_ID_MAX, relayed_id
 from goqueue.log.batch import HEADER_BYTES, NO_PRODUCER, BatchHeader, read_header, rebuild_batch
 from goqueue.log.records import Row
 from goqueue.model.cluster_errors import HomeUndecided, NotLeader, PeerUnreachable, ReplicationUnknown
-from goqueue.model.errors import GoQueueError, InvalidBatch, TransactionAbortable
+from goqueue.model.errors import GoQueueError, InvalidBatch, TimedOut, TransactionAbortable
 from goqueue.node.partition import Partition, Stored
 from goqueue.node.scaling.earlier import Earlier
 from goqueue.node.scaling.homes import Homes, Opened
@@ -185,6 +185,7 @@ class Division:
             rest = _with(header, here)
             self._check_quiet(partition, scaling, Opened(read_header(rest), rest))
         if homes:
+            await self._until_stored(partition, tenure, scaling, header)
             self._quiet.sent_on(partition, header.producer_id)
         moved = await self._send(partition, header, scaling, homes)
         with _told_apart(header, is_begun=bool(homes)):
@@ -210,6 +211,22 @@ class Division:
         if self.homes.scaling(partition.topic) is not scaling:
             raise _changed(partition)
         return found
+
+    async def _until_stored(
+        self, partition: Partition, tenure: Tenure, scaling: Scaling, header: BatchHeader
+    ) -> None:
+        """All that the producer sent before. So only of the newest batch of which a home holds something, something else may not be stored:
+        homes rely on that (`held.lacking`)."""
+        if header.producer_id == NO_PRODUCER:
+            return
+        try:
+            await partition.settled(partition.log.end, under=tenure.leadership, gives_up=True)
+        except (ReplicationUnknown, TimedOut) as error:
+            reason = f"whether what came before it is stored is not known: {error}"
+            raise HomeUndecided(partition.topic, partition.index, reason) from error
+        tenure.check()
+        if self.homes.scaling(partition.topic) is not scaling:
+            raise _changed(partition)
 
     def _spread(self, partition: Partition, rows: list[Row]) -> tuple[Scaling, dict[int, list[Row]]]:
         """By home; HomeUndecided where one has none for now."""

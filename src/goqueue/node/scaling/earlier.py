@@ -5,8 +5,9 @@ producer sends the batch again. If the topic has got more partitions or fewer me
 has never heard of them. So before it takes a batch, the partition asks those where its records may have lived what they hold of it, and leaves
 that out.
 
-Whoever answers has applied the change that took the records away from it, so it takes none of them any more, and what it says stays true
-until the next change: of a batch that comes after the newest that it holds of the producer it need not be asked.
+Whoever answers has applied the change that took the records away from it, so it takes none of them any more, and what it says of them stays true
+until the next change, be it only another partition's fence: of a batch that comes after the newest that it holds of the producer it need not be
+asked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from goqueue.core.cluster.scaling import Scaling
@@ -31,18 +32,38 @@ from goqueue.node.tenure import Tenure
 
 PATIENCE_S: Final = 30.0  # with a partition that nobody leads; then what it may hold is stored again
 _ANSWER_S_MAX: Final = 1.0
-_COUNT_MAX: Final = 10_000  # answers about one partition; the oldest are forgotten
+_FORGET_S: Final = 10.0  # after a time without answer: the next is another one
+_COUNT_MAX: Final = 100_000  # answers to one partition; the oldest are forgotten
 
-Change = tuple[int, int, int]
-T = TypeVar("T")
 Question = tuple[int, int, int]  # producer id, epoch, and the partition that is asked
 
 
 @dataclass(slots=True)
 class _Answers:
-    change: Change
+    scaling: Scaling
+    earlier: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by home
     newest: dict[Question, int | None] = field(default_factory=dict)
-    doubtful_s: dict[Question, float] = field(default_factory=dict)  # since when nobody answers
+
+    def rules_out(self, header: BatchHeader, home: int) -> bool:
+        """Whether the partition holds nothing of the batch."""
+        question = _question(header, home)
+        if question not in self.newest:
+            return False
+        newest = self.newest[question]
+        return newest is None or is_after(header.base_sequence, newest)
+
+    def note(self, header: BatchHeader, home: int, newest: int | None) -> None:
+        self.newest[_question(header, home)] = newest
+        if len(self.newest) > _COUNT_MAX:
+            del self.newest[next(iter(self.newest))]
+
+
+@dataclass(slots=True)
+class _Silence:
+    """Of a partition for which nobody answers."""
+
+    since_s: float
+    until_s: float
 
 
 class Earlier:
@@ -50,6 +71,7 @@ class Earlier:
         self._homes = homes
         self._parts = parts
         self._answers: WeakKeyDictionary[Partition, _Answers] = WeakKeyDictionary()
+        self._silences: WeakKeyDictionary[Partition, dict[int, _Silence]] = WeakKeyDictionary()
 
     # ---------------------------------------------------------------- asking
 
@@ -63,9 +85,15 @@ class Earlier:
         self, partition: Partition, scaling: Scaling, header: BatchHeader, homes: Iterable[int]
     ) -> dict[int, tuple[int, int]]:
         """By position in the batch, where it is; HomeUndecided where that is not known for now."""
+        unsure = self._unsure(partition, scaling, header, homes)
+        # Also if one fails, for the time that is waited for each runs at once.
+        answers = await asyncio.gather(
+            *(self._ask(partition, scaling, header, home) for home in unsure), return_exceptions=True
+        )
         found: dict[int, tuple[int, int]] = {}
-        for home in self._unsure(partition, scaling, header, homes):
-            held = await self._ask(partition, scaling, header, home)
+        for home, held in zip(unsure, answers, strict=True):
+            if isinstance(held, BaseException):
+                raise held
             found.update({position: (home, offset) for position, offset in held.offsets.items()})
         return found
 
@@ -74,14 +102,16 @@ class Earlier:
     ) -> list[int]:
         if header.producer_id == NO_PRODUCER or header.is_transactional:  # those are not sent on
             return []
-        earlier = {each for home in homes for each in scaling.earlier_homes(partition.index, home)}
-        if not earlier:
-            return []
-        newest = self._known(partition, scaling).newest
-        return [each for each in sorted(earlier) if not _is_ruled_out(newest, header, each)]
+        known = self._known(partition, scaling)
+        unsure: set[int] = set()
+        for home in homes:
+            if home not in known.earlier:
+                known.earlier[home] = tuple(scaling.earlier_homes(partition.index, home))
+            unsure.update(each for each in known.earlier[home] if not known.rules_out(header, each))
+        return sorted(unsure)
 
     async def _ask(self, partition: Partition, scaling: Scaling, header: BatchHeader, home: int) -> Held:
-        known, question = self._known(partition, scaling), _question(header, home)
+        known = self._known(partition, scaling)
         call = HeldCall(
             topic=partition.topic,
             partition=home,
@@ -96,23 +126,29 @@ class Earlier:
         except InvalidRequest:  # a version from before one could ask
             held = Held()
         except (GoQueueError, TimeoutError) as error:
-            now_s = asyncio.get_running_loop().time()
-            since_s = known.doubtful_s.get(question, now_s)
-            if now_s - since_s < PATIENCE_S:
-                _put(known.doubtful_s, question, since_s)
+            if self._silent_s(partition, home) < PATIENCE_S:
                 reason = f"what partition {home} holds of the batch is not known: {error}"
                 raise HomeUndecided(partition.topic, partition.index, reason) from error
             held = Held()
-        known.doubtful_s.pop(question, None)
-        _put(known.newest, question, held.newest)
+        else:
+            self._silences.get(partition, {}).pop(home, None)
+        known.note(header, home, held.newest)
         return held
 
+    def _silent_s(self, partition: Partition, home: int) -> float:
+        """For how long nobody has answered for a partition, whoever's batch it was about."""
+        now_s = asyncio.get_running_loop().time()
+        silences = self._silences.setdefault(partition, {})
+        silence = silences.get(home)
+        if silence is None or now_s - silence.until_s > _FORGET_S:
+            silence = silences[home] = _Silence(now_s, now_s)
+        silence.until_s = now_s
+        return now_s - silence.since_s
+
     def _known(self, partition: Partition, scaling: Scaling) -> _Answers:
-        """Partitions that go and come again do so in another epoch."""
-        change = scaling.old_count, scaling.key_count, scaling.next_epoch
         known = self._answers.get(partition)
-        if known is None or known.change != change:
-            known = self._answers[partition] = _Answers(change)
+        if known is None or known.scaling is not scaling:
+            known = self._answers[partition] = _Answers(scaling)
         return known
 
     # ---------------------------------------------------------------- answering
@@ -141,17 +177,3 @@ class Earlier:
 
 def _question(header: BatchHeader, home: int) -> Question:
     return header.producer_id, header.producer_epoch, home
-
-
-def _is_ruled_out(newest: dict[Question, int | None], header: BatchHeader, home: int) -> bool:
-    question = _question(header, home)
-    if question not in newest:
-        return False
-    known = newest[question]
-    return known is None or is_after(header.base_sequence, known)
-
-
-def _put(known: dict[Question, T], question: Question, value: T) -> None:
-    known[question] = value
-    if len(known) > _COUNT_MAX:
-        del known[next(iter(known))]

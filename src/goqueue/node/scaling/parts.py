@@ -14,7 +14,14 @@ from typing import Final
 
 from goqueue.core.cluster.partitions import NO_LEADER
 from goqueue.core.cluster.scaling import Scaling
-from goqueue.log.batch import NO_PRODUCER, BatchHeader, crc_matches, frame_problem, read_header
+from goqueue.log.batch import (
+    NO_PRODUCER,
+    BatchHeader,
+    crc_matches,
+    frame_problem,
+    read_header,
+    rebuild_batch,
+)
 from goqueue.log.records import contains
 from goqueue.model.cluster_errors import HomeUndecided, NotLeader, PeerUnreachable, ReplicationUnknown
 from goqueue.model.delay import DELIVER_AT_MARK
@@ -132,15 +139,11 @@ class Parts:
         tenure = Tenure(partition)
         _check_replicas(partition)
         opened = Opened(header, part.batch)
-        payload, _ = opened.opened
-        rest = None  # of a batch that has come before, and of which this was not here yet
-        if contains(payload, DELIVER_AT_MARK):
+        if contains(opened.opened[0], DELIVER_AT_MARK):
             self._check_home(part, opened)
-            delay_ms_max = self._table.get(part.topic).settings.delay_max_ms
-            divided = await self._intake.divide(partition, header, part.batch, delay_ms_max)
-            opened = Opened(divided.header, divided.batch)
-        elif partition.find(header) is not None:
-            rest = await lacking(partition, opened)
+            opened, rest = await self._divide(partition, opened)
+        else:
+            rest = None if partition.find(header) is None else await lacking(partition, opened, ())
         tenure.check()
         self._check_home(part, opened)
         self._quiet.arrived(partition, header.producer_id)
@@ -158,6 +161,22 @@ class Parts:
                 raise
             raise _unknown(error) from error
         return stored.base_offset
+
+    async def _divide(self, partition: Partition, opened: Opened) -> tuple[Opened, Opened | None]:
+        """A part without what has to wait for its time; and of one that has come before, what is lacking. What has to wait of that is not known
+        when it comes once more: the schedule knows one set of records of a batch."""
+        header = opened.header
+        delay_ms_max = self._table.get(partition.topic).settings.delay_max_ms
+        divided = await self._intake.divide(partition, header, opened.batch, delay_ms_max)
+        opened = Opened(divided.header, divided.batch)
+        rest = None if partition.find(header) is None else await lacking(partition, opened, divided.later)
+        if rest is None:
+            return opened, None
+        nameless = rest.header._replace(producer_id=NO_PRODUCER)
+        later = (await self._intake.divide(partition, nameless, rest.batch, delay_ms_max)).later
+        rows = [row for row in rest.rows() if row[0] not in later]
+        batch = rebuild_batch(header, rows, delete_horizon_ms=None)
+        return opened, Opened(read_header(batch), batch) if rows else None
 
     def _check_home(self, part: Part, opened: Opened) -> None:
         scaling = self._homes.scaling(part.topic)

@@ -118,10 +118,11 @@ class Intake:
         """Where the log of the schedule has let go of a record, its header says when it was due."""
         ids = {position: taken.first_id + at for at, position in enumerate(taken.positions)}
         known = await schedule.log.read(ids.values())
+        headers = {row[0]: row[4] for row in rows}  # of a batch with gaps, too
         later: dict[int, Later] = {}
         for position, id in ids.items():
             message = known.get(id)
-            due_ms = message.due_ms if message is not None else due_ms_in(rows[position][4])
+            due_ms = message.due_ms if message is not None else due_ms_in(headers.get(position, ()))
             later[position] = Later(id, due_ms or 0)
         return later
 

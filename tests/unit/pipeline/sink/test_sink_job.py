@@ -15,6 +15,7 @@ from tests.support.sink_tasks import RUN, Task, finish, frame, options_of, strea
 
 from goqueue.model.dead_letter_headers import ERROR, GROUP, MISSING, PARTITION, REASON, TOPIC
 from goqueue.pipeline.errors import BadRow, PipelineError
+from goqueue.pipeline.sink.batch_writer import BatchWriter
 from goqueue.pipeline.sink.identity import (
     batch_of_write,
     identify,
@@ -128,6 +129,18 @@ def test_after_an_abort_that_is_final_nobody_is_let_in() -> None:
     assert late.is_replay
     assert not cluster.open_members
     assert values(cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_final"), [({}, True), ({"txnAppId": "copy", "txnVersion": "1"}, False)], ids=["none", "app"]
+)
+def test_job_that_fails_is_over_unless_its_name_comes_again(name: dict[str, str], is_final: bool) -> None:
+    cluster, options = FakeCluster({"t": 1}), options_of(**name)
+    writer = BatchWriter(options, ("value",), lambda: cluster)
+    writer.abort([])
+    late = write(cluster, identify(Task(), writer._batch, RUN), frame(b"late"), options=options)
+    assert late.is_replay == is_final
+    assert bool(cluster.open_members) != is_final
 
 
 def test_abort_that_is_final_takes_nothing_back_after_a_commit() -> None:
