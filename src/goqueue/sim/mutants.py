@@ -181,6 +181,6 @@ MUTANTS: dict[str, Mutant] = {
     "sends-on-as-the-producer": Mutant("keyed", keyed_mutants.send_on_as_the_producer),
     "sends-on-without-a-name": Mutant("keyed", keyed_mutants.send_on_without_a_name, 39),
     "lets-everybody-straight-in": Mutant("keyed", keyed_mutants.let_everybody_straight_in),
-    "asks-nobody-where-keys-lived": Mutant("keyed", keyed_mutants.ask_nobody_where_keys_lived, 7000054),
-    "believes-in-time-alone": Mutant("keyed", keyed_mutants.believe_in_time_alone, 7),
+    "asks-nobody-where-keys-lived": Mutant("keyed", keyed_mutants.ask_nobody_where_keys_lived, 7000003),
+    "believes-in-time-alone": Mutant("keyed", keyed_mutants.believe_in_time_alone, 8),
 }

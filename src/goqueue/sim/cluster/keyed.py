@@ -98,22 +98,22 @@ class Keyed:
     # ---------------------------------------------------------------- more and fewer partitions
 
     async def _scale_on(self) -> None:
-        """Again and again. A batch that is repeated over two changes may be stored twice (ADR 35), so what is under way has to
-        arrive before the next one."""
+        """Again and again."""
         while not self._world.is_calm:
             await asyncio.sleep(self._rng.expovariate(0.4))
-            if not await self._is_steady():
-                continue
-            changed_s = now_s()
-            while not self._world.is_calm and self._has_older(changed_s):  # noqa: ASYNC110 - nobody calls when not
-                await asyncio.sleep(_LOOK_S)
-            if not self._has_older(changed_s):
+            if await self._is_steady():
                 await self._order()
         while not await self._is_steady():
             await self._rest.pause()
 
+    async def _is_nothing_older(self, at_s: float) -> bool:
+        """A batch that comes again when the partition that holds it is gone is stored again (ADR 40): before one goes, what is under way has
+        to arrive."""
+        while not self._world.is_calm and self._has_older(at_s):  # noqa: ASYNC110 - nobody calls when not
+            await asyncio.sleep(_LOOK_S)
+        return not self._has_older(at_s)
+
     def _has_older(self, at_s: float) -> bool:
-        """Whether something is under way since before."""
         return min(one.oldest_s for one in self._producers) < at_s
 
     async def _order(self) -> None:
@@ -124,6 +124,8 @@ class Keyed:
             wanted = self._rng.choice((factor * now, now // factor))
             is_allowed = wanted > now or (wanted * factor == now and self._may_shrink)
             if is_allowed and _COUNT_MIN <= wanted <= _COUNT_MAX:
+                if wanted < now and not await self._is_nothing_older(now_s()):
+                    return
                 body: dict[str, object] = {"count": wanted}
                 if wanted < now:
                     body["discard_read"] = self._rng.random() < 0.7
