@@ -149,6 +149,14 @@ def test_a_partition_that_nobody_leads_can_be_given_others_and_waits(cluster: Ca
     assert cluster.state().replicas == (4, 5)
 
 
+def test_what_has_fewer_replicas_than_its_topic_wants_may_move_with_as_many() -> None:
+    cluster = CatalogRun(6)
+    cluster.create(1, min_in_sync=2)
+    move(cluster, 4)
+    cluster.propose(1, 4)
+    assert cluster.state().replicas == (4,)
+
+
 @pytest.mark.parametrize(
     ("targets", "error", "sentence"),
     [
@@ -161,9 +169,10 @@ def test_a_partition_that_nobody_leads_can_be_given_others_and_waits(cluster: Ca
             "node 9, which the cluster does not have; it has nodes 1,",
         ),
         ([("t", 0, [1, 6])], InvalidReplicaAssignment, "node 6, which is down"),
-        ([("t", 0, [1]), ("t", 0, [2])], InvalidReplicaAssignment, "names t-0 twice"),
-        ([("t", 0, [4]), ("t", 1, [1])], GoQueueError, "no partition 1"),
-        ([("t", 0, [4]), ("x", 0, [1])], GoQueueError, "topic 'x' does not exist"),
+        ([("t", 0, [4])], InvalidReplicaAssignment, "on node 4 only, but its topic wants 2 in sync"),
+        ([("t", 0, [1, 4]), ("t", 0, [2, 4])], InvalidReplicaAssignment, "names t-0 twice"),
+        ([("t", 0, [4, 5]), ("t", 1, [1, 2])], GoQueueError, "no partition 1"),
+        ([("t", 0, [4, 5]), ("x", 0, [1, 2])], GoQueueError, "topic 'x' does not exist"),
         ([("t", 0, None)], ReassignmentNotFound, "is not being moved"),
     ],
 )

@@ -101,13 +101,14 @@ def reassign(cluster: Cluster, command: ReassignPartitions) -> list[PartitionsCh
         planned.add((topic, index))
         state = cluster.partitions.get(topic, index)
         before = cluster.partitions.before(topic, index)
+        base, rules = before or state.replicas, cluster.rules_of(topic)
         if replicas is not None:
-            reassignment.check_target(where, replicas, draft.states)
+            least = reassignment.least_count(base, rules)
+            reassignment.check_target(where, replicas, draft.states, least)
         elif before is None:
             raise ReassignmentNotFound(f"{where} is not being moved", topic=topic, partition=index)
-        base = before or state.replicas
         target = base if replicas is None else tuple(replicas)
-        moved = reassignment.begin(where, state, base, target, cluster.rules_of(topic))
+        moved = reassignment.begin(where, state, base, target, rules)
         draft.settle(topic, index, moved)
     return draft.events()
 

@@ -101,14 +101,8 @@ def _checked(cluster: Cluster, target: Target) -> Move:
             topic=topic,
             partition=index,
         )
-    reassignment.check_target(where, replicas, states)
-    least = min(cluster.rules_of(topic).min_insync_replicas, len(state.replicas))
-    if len(replicas) < least:
-        raise InvalidReplicaAssignment(
-            f"{where} would be on {reassignment.numbers(replicas)} only, but its topic wants {least} in sync "
-            "(min.insync.replicas); name more nodes",
-            replicas=list(replicas),
-        )
+    least = reassignment.least_count(state.replicas, cluster.rules_of(topic))
+    reassignment.check_target(where, replicas, states, least)
     if state.leader == NO_LEADER:
         raise InvalidReplicaAssignment(
             f"{where} has no leader that could be copied to {reassignment.numbers(replicas)}: "

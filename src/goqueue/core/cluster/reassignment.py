@@ -12,7 +12,8 @@ from goqueue.core.cluster.partitions import PartitionState, in_sync_min, ordered
 from goqueue.model.errors import InvalidReplicaAssignment
 
 
-def check_target(where: str, target: Sequence[int], states: States) -> None:
+def check_target(where: str, target: Sequence[int], states: States, least: int) -> None:
+    """`least`: of how many replicas it must not have fewer, for whoever asks for `acks=all` counts on them."""
     if not target:
         raise InvalidReplicaAssignment(f"{where} is to have no replicas at all; name at least one node")
     if len(set(target)) != len(target):
@@ -30,6 +31,17 @@ def check_target(where: str, target: Sequence[int], states: States) -> None:
         raise InvalidReplicaAssignment(
             f"{where} is to be on {numbers(fenced)}, which is down or not ready", replicas=list(target)
         )
+    if len(target) < least:
+        raise InvalidReplicaAssignment(
+            f"{where} would be on {numbers(target)} only, but its topic wants {least} in sync "
+            "(min.insync.replicas); name more nodes",
+            replicas=list(target),
+        )
+
+
+def least_count(before: Sequence[int], rules: ElectionRules) -> int:
+    """What has fewer replicas than its topic wants in sync must not get fewer still."""
+    return min(rules.min_insync_replicas, len(before))
 
 
 def begin(
