@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.support.keyed_batches import grown, key_of, keys_in, scaling_of, send, until
 from tests.support.nodes import in_one_life
 
-from goqueue.core.cluster.scaling import Scaling, begin, fence, grow, shrink
+from goqueue.core.cluster.scaling import Scaling, begin, drain, fence, grow, release, shrink
 from goqueue.core.producer import relayed_id
 from goqueue.log.batch import build_batch, decode_rows, read_header, rebuild_batch
 from goqueue.model.cluster_errors import HomeUndecided, NotLeader, ReplicationUnknown
@@ -156,6 +156,20 @@ def test_what_a_partition_has_said_counts_until_the_next_fence() -> None:
     in_one_life(life)
 
 
+def test_what_a_partition_has_said_still_counts_when_another_is_drained() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 2, 4)
+        calls = asked(node)
+        header = read_header(build_batch([NewRecord(b"k", b"")], 0, producer=FIRST))
+        earlier, partition = node.keyed.earlier, partition_of(node, 0)
+        merged = fenced(shrink("t", fenced(grow("t", begin(1), 4)), 1))
+        for now in (merged, release(merged), drain(release(merged), 2)):
+            await earlier.find(partition, now, header, [0])
+        assert [call.partition for call in calls] == [1, 2, 3]
+
+    in_one_life(life)
+
+
 def fenced(now: Scaling) -> Scaling:
     while now.unfenced:
         now = fence(now, next(each for each in now.unfenced if now.may_fence(each)), 0)
@@ -272,6 +286,38 @@ def test_a_record_that_had_not_arrived_when_others_of_its_batch_had_is_stored() 
     in_one_life(life)
 
 
+@pytest.mark.parametrize("cleaned", ["compaction", "retention"])
+def test_a_record_that_had_not_arrived_is_stored_though_the_others_were_cleaned_up(cleaned: str) -> None:
+    """What is left in the log does not say any more which of them had arrived."""
+
+    async def life(node: Node) -> None:
+        config = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0"}
+        await grown(node, 2, 8, is_quiet=True, **config)
+        arrived, lost = key_of(2, 8), key_of(6, 8)
+        await send(node, 6, lost)  # so that it stays for a while
+        with unreachable(node, 6):
+            await send(node, 0, arrived, lost, producer=FIRST)
+        await clean(node, cleaned)
+        await change(node, 4)
+        for _ in range(2):
+            await send(node, 0, arrived, lost, producer=FIRST)
+        assert (await keys_in(node, 2)).count(lost) == 1
+        assert (await keys_in(node, 2)).count(arrived) == (1 if cleaned == "compaction" else 0)
+
+    in_one_life(life)
+
+
+async def clean(node: Node, how: str) -> None:
+    partition = partition_of(node, 2)
+    if how == "retention":
+        await node.topics.delete_records("t", 2, partition.log.end)
+        return
+    partition.log.roll(node.clock.now_ms())
+    await send(node, 2, key_of(2, 8, skip=1))
+    await node._housekeeping.apply_compaction(partition)
+    assert partition.log.clean_end == 2  # past what had arrived
+
+
 def test_who_numbers_anew_in_another_epoch_is_not_taken_for_itself() -> None:
     async def life(node: Node) -> None:
         await grown(node, 2, 4)
@@ -298,6 +344,29 @@ def test_what_is_not_committed_where_a_record_lived_is_not_taken_for_stored() ->
         with pytest.raises(HomeUndecided, match="what partition 2 holds"):
             await send(node, 0, STAYS, GOES, producer=FIRST)
         assert await keys_in(node, 0) == []
+
+    in_one_life(life)
+
+
+def test_what_is_held_and_not_on_enough_disks_is_waited_for_however_long_that_takes() -> None:
+    async def life(node: Node) -> None:
+        await grown(node, 2, 4)
+        with cut_short(node, 0):
+            await send(node, 0, STAYS, GOES, producer=FIRST)
+        await change(node, 2)
+        holder = partition_of(node, 2)
+
+        async def slow(end: int, **options: object) -> None:
+            await asyncio.sleep(40)
+
+        holder.settled = slow  # type: ignore[method-assign]  # its followers are away
+        for _ in range(2 * int(PATIENCE_S)):
+            with pytest.raises(HomeUndecided, match="not on enough disks"):
+                await send(node, 0, STAYS, GOES, producer=FIRST)
+            await asyncio.sleep(1)
+        del holder.settled
+        await send(node, 0, STAYS, GOES, producer=FIRST)
+        assert (await keys_in(node, 0), await keys_in(node, 2)) == ([STAYS], [GOES])
 
     in_one_life(life)
 

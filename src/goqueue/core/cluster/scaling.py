@@ -15,7 +15,7 @@ not given a partition before it has read another one up to an offset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -163,24 +163,41 @@ class Scaling(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 
     def ancestors(self, partition: int) -> Iterator[int]:
         """The partitions that its keys were in before it came by growth, the youngest first."""
-        for gate in self.gates_of(partition):
-            if not gate.is_merging:
-                yield gate.behind
-                yield from self.ancestors(gate.behind)
+        yield from _chain(self._parents(), partition)
+
+    def _parents(self) -> dict[int, int]:
+        return {gate.blocked: gate.behind for gate in self.gates if not gate.is_merging}
 
     def earlier_homes(self, partition: int, home: int) -> Iterator[int]:
         """The partitions that may hold a record which came to a partition before and was sent on, for it lived there then, and not in its
         home of now. Those among them that still take such records are left out."""
+        parents = self._parents()
         if partition != home:
-            yield from (each for each in self.ancestors(home) if each != partition)
+            yield from (each for each in _chain(parents, home) if each != partition)
         if self.is_shrinking and home < self.key_count:
             for child in range(home + self.key_count, self.old_count, self.key_count):
                 if child not in self.unfenced:
-                    lived = (child, *self.ancestors(child))
+                    lived = (child, *_chain(parents, child))
                     yield from (each for each in lived if each not in (partition, home))
+
+    def decides_alike(self, other: Scaling) -> bool:
+        """Whether keys live, and have lived, where the other says: it may differ in what groups have read."""
+        return (self.key_count, self.old_count, self.is_shrinking, self.unfenced, self.gates) == (
+            other.key_count,
+            other.old_count,
+            other.is_shrinking,
+            other.unfenced,
+            other.gates,
+        )
 
     def gates_of(self, blocked: int) -> Iterator[Gate]:
         return (gate for gate in self.gates if gate.blocked == blocked)
+
+
+def _chain(parents: Mapping[int, int], partition: int) -> Iterator[int]:
+    while partition in parents:
+        partition = parents[partition]
+        yield partition
 
 
 def begin(partition_count: int) -> Scaling:

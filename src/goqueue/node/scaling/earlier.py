@@ -21,8 +21,8 @@ from weakref import WeakKeyDictionary
 from goqueue.core.cluster.scaling import Scaling
 from goqueue.core.producer import is_after, relayed_id
 from goqueue.log.batch import NO_PRODUCER, BatchHeader
-from goqueue.model.cluster_errors import HomeUndecided
-from goqueue.model.errors import GoQueueError, InvalidRequest, PartitionNotFound
+from goqueue.model.cluster_errors import HomeUndecided, ReplicationUnknown
+from goqueue.model.errors import GoQueueError, InvalidRequest, PartitionNotFound, TimedOut
 from goqueue.node.partition import Partition
 from goqueue.node.scaling.held import offsets_held
 from goqueue.node.scaling.homes import Homes
@@ -32,6 +32,7 @@ from goqueue.node.tenure import Tenure
 
 PATIENCE_S: Final = 30.0  # with a partition that nobody leads; then what it may hold is stored again
 _ANSWER_S_MAX: Final = 1.0
+_STEP_S_MAX: Final = 0.4  # of the two that whoever answers takes, so that its refusal comes in time
 _FORGET_S: Final = 10.0  # after a time without answer: the next is another one
 _COUNT_MAX: Final = 100_000  # answers to one partition; the oldest are forgotten
 
@@ -126,7 +127,9 @@ class Earlier:
         except InvalidRequest:  # a version from before one could ask
             held = Held()
         except (GoQueueError, TimeoutError) as error:
-            if self._silent_s(partition, home) < PATIENCE_S:
+            # What is held and not committed yet is not waited for in vain, however long it takes.
+            is_held = isinstance(error, ReplicationUnknown)
+            if is_held or self._silent_s(partition, home) < PATIENCE_S:
                 reason = f"what partition {home} holds of the batch is not known: {error}"
                 raise HomeUndecided(partition.topic, partition.index, reason) from error
             held = Held()
@@ -147,16 +150,17 @@ class Earlier:
 
     def _known(self, partition: Partition, scaling: Scaling) -> _Answers:
         known = self._answers.get(partition)
-        if known is None or known.scaling is not scaling:
+        if known is None or (known.scaling is not scaling and not known.scaling.decides_alike(scaling)):
             known = self._answers[partition] = _Answers(scaling)
+        known.scaling = scaling  # the next time it is found to be the same without looking into it
         return known
 
     # ---------------------------------------------------------------- answering
 
     async def held(self, call: HeldCall) -> Held:
-        """By a partition that this node leads, on enough disks."""
+        """By a partition that this node leads, on enough disks. ReplicationUnknown where it is not on enough of them yet."""
         try:
-            async with asyncio.timeout(_ANSWER_S_MAX):
+            async with asyncio.timeout(_STEP_S_MAX):
                 await self._homes.until_applied(call.applied_index)
         except TimeoutError:
             reason = "the node that is asked has not heard of it"
@@ -170,9 +174,21 @@ class Earlier:
         newest = partition.newest_sequence(call.producer_id, call.epoch)
         offsets = await offsets_held(partition, call.producer_id, call.epoch, call.sequence)
         if offsets:
-            await partition.settled(max(offsets.values()) + 1, under=tenure.leadership)
-            tenure.check()  # else what is settled may be another leader's
+            await _until_settled(partition, max(offsets.values()) + 1, tenure)
         return Held(newest, offsets)
+
+
+async def _until_settled(partition: Partition, end: int, tenure: Tenure) -> None:
+    try:
+        async with asyncio.timeout(_STEP_S_MAX):
+            await partition.settled(end, under=tenure.leadership)
+    except (TimeoutError, TimedOut) as error:
+        raise ReplicationUnknown(
+            f"partition {partition.index} of topic {partition.topic!r} holds the batch, and not on enough disks yet",
+            topic=partition.topic,
+            partition=partition.index,
+        ) from error
+    tenure.check()  # else what is settled may be another leader's
 
 
 def _question(header: BatchHeader, home: int) -> Question:

@@ -3,10 +3,11 @@ others for it than the first time."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from goqueue.core.producer import Appended
 from goqueue.log.batch import decode_rows, read_header, rebuild_batch
+from goqueue.log.records import Row
 from goqueue.node.partition import Partition
 from goqueue.node.scaling.homes import Opened
 
@@ -33,21 +34,29 @@ async def _positions(partition: Partition, batch: Appended) -> dict[int, int]:
     }
 
 
-async def lacking(partition: Partition, opened: Opened, later: Container[int]) -> Opened | None:
+async def lacking(
+    partition: Partition, opened: Opened, later: Container[int], is_newcomer: Callable[[Row], bool]
+) -> Opened | None:
     """Of a part that has come before, as `Partition.find` says, the records that the partition does not hold, and that do not wait for their
     time (`later`, by position): they lived in another one then, and never got there. None where there are none, or where it is not the newest of its
-    producer: what came after it came when all of it was stored."""
+    producer: what came after it came when all of it was stored.
+
+    Where retention or compaction has been at what it held, nobody knows what that was. Then only those are lacking that lived elsewhere before
+    the change that is under way (`is_newcomer`): stored twice at worst, and not lost."""
     header = opened.header
     batches = partition.newest_batches(header.producer_id, header.producer_epoch)
     if not batches or batches[-1].first_sequence != header.base_sequence:
         return None
     gone_before = max(partition.log.log_start, partition.log.clean_end)
-    if any(
+    is_touched = any(
         each.first_sequence == header.base_sequence and each.base_offset < gone_before for each in batches
-    ):
-        return None  # what it does not hold, it may have held
+    )
     held = await offsets_held(partition, header.producer_id, header.producer_epoch, header.base_sequence)
-    rows = [row for row in opened.rows() if row[0] not in held and row[0] not in later]
+    rows = [
+        row
+        for row in opened.rows()
+        if row[0] not in held and row[0] not in later and (not is_touched or is_newcomer(row))
+    ]
     if not rows:
         return None
     rest = rebuild_batch(header, rows, delete_horizon_ms=None)

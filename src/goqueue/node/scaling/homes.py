@@ -109,3 +109,10 @@ class Homes:
         return any(
             row[2] is not None and scaling.has_moved(index, hash_key(partitioner, row[2])) for row in rows
         )
+
+    def is_newcomer(self, partition: Partition, row: Row) -> bool:
+        """Whether a record that belongs to a partition which stays belonged to one that goes before the topic began to shrink."""
+        scaling = self.scaling(partition.topic)
+        if scaling is None or not scaling.is_shrinking:
+            return False
+        return self.has_newcomers(partition.topic, scaling, partition.index, [row])

@@ -9,7 +9,8 @@ catalogue says that the records belong there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
+from functools import partial
 from typing import Final
 
 from goqueue.core.cluster.partitions import NO_LEADER
@@ -143,7 +144,7 @@ class Parts:
             self._check_home(part, opened)
             opened, rest = await self._divide(partition, opened)
         else:
-            rest = None if partition.find(header) is None else await lacking(partition, opened, ())
+            rest = await self._lacking(partition, header, opened, ())
         tenure.check()
         self._check_home(part, opened)
         self._quiet.arrived(partition, header.producer_id)
@@ -169,7 +170,7 @@ class Parts:
         delay_ms_max = self._table.get(partition.topic).settings.delay_max_ms
         divided = await self._intake.divide(partition, header, opened.batch, delay_ms_max)
         opened = Opened(divided.header, divided.batch)
-        rest = None if partition.find(header) is None else await lacking(partition, opened, divided.later)
+        rest = await self._lacking(partition, header, opened, divided.later)
         if rest is None:
             return opened, None
         nameless = rest.header._replace(producer_id=NO_PRODUCER)
@@ -177,6 +178,13 @@ class Parts:
         rows = [row for row in rest.rows() if row[0] not in later]
         batch = rebuild_batch(header, rows, delete_horizon_ms=None)
         return opened, Opened(read_header(batch), batch) if rows else None
+
+    async def _lacking(
+        self, partition: Partition, header: BatchHeader, opened: Opened, later: Container[int]
+    ) -> Opened | None:
+        if partition.find(header) is None:
+            return None
+        return await lacking(partition, opened, later, partial(self._homes.is_newcomer, partition))
 
     def _check_home(self, part: Part, opened: Opened) -> None:
         scaling = self._homes.scaling(part.topic)
