@@ -71,3 +71,41 @@ def test_where_the_controller_does_not_answer_nobody_says_that_all_is_well() -> 
         assert await health(played, asked) in (("degraded", None), ("no controller", None))
 
     in_cluster(play)
+
+
+async def statuses(played: PlayedCluster, asked: str) -> dict[str, tuple[str, bool]]:
+    """By node: its status, and whether it is known when it was heard of."""
+    said = await played.rest(asked, "GET", "/cluster/nodes")
+    assert said.status == 200, said
+    nodes = said.body["nodes"]
+    assert isinstance(nodes, list)
+    return {node["name"]: (node["status"], node["last_heard_ms"] is not None) for node in nodes}
+
+
+def test_every_node_says_the_same_of_the_others() -> None:
+    """A node that is drained lives; one that has not been heard of for a while is suspect, though nothing was decided about it."""
+
+    async def play(played: PlayedCluster) -> None:
+        controller = controller_of(played)
+        drained, paused = (name for name in played.cluster.names if name != controller.name)
+        assert (await played.rest(drained, "POST", "/cluster/drain", {"node": drained})).status == 200
+        well = {name: ("alive", True) for name in played.cluster.names}
+        assert [await statuses(played, name) for name in played.cluster.names] == [well] * 3
+        played.isolate(paused)
+        async with asyncio.timeout(60):
+            while (await statuses(played, controller.name))[paused] != ("suspect", True):
+                await asyncio.sleep(0.01)
+        assert await statuses(played, drained) == {**well, paused: ("suspect", True)}
+
+    in_cluster(play)
+
+
+def test_where_the_controller_does_not_answer_a_node_says_what_it_knows_itself() -> None:
+    async def play(played: PlayedCluster) -> None:
+        controller = controller_of(played)
+        asked = next(name for name in played.cluster.names if name != controller.name)
+        played.isolate(controller.name)
+        found = await statuses(played, asked)
+        assert (set(found), found[controller.name][1]) == (set(played.cluster.names), False)
+
+    in_cluster(play)

@@ -29,6 +29,8 @@ from goqueue.node.cluster.exchange import (
     HEARTBEAT,
     JOIN,
     LEAVE,
+    NODE_VIEWS,
+    NODES,
     STATE,
     STATES,
     Leave,
@@ -43,6 +45,7 @@ from goqueue.node.cluster.ports import (
     Copying,
     Done,
     Join,
+    NodeView,
     ReplicaFound,
     ReplicaRound,
 )
@@ -130,6 +133,9 @@ class PeerLinks:
 
     async def health(self, target: str) -> ClusterHealth:
         return decoded(HEALTHS, await self._look(target, HEALTH, self._times.beat_ms), target)
+
+    async def views(self, target: str) -> list[NodeView]:
+        return decoded(NODE_VIEWS, await self._look(target, NODES, self._times.beat_ms), target).nodes
 
     async def fetch(
         self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int

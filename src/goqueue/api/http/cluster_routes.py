@@ -41,7 +41,7 @@ async def tell_state(call: PlainCall) -> ClusterState:
 
 async def list_nodes(call: PlainCall) -> NodeList:
     cluster = call.node.cluster
-    return NodeList([_lone_view(call.node)] if cluster is None else cluster.service.nodes())
+    return NodeList([_lone_view(call.node)] if cluster is None else await cluster.service.nodes_told())
 
 
 async def tell_health(call: PlainCall) -> ClusterHealth:
@@ -66,7 +66,7 @@ async def drain(call: Call[NoQuery, NodeOrder]) -> NodeView:
             f"node {view.name!r} is alone: there is no other that could lead its partitions", node=name
         )
     await cluster.operations.drain(name)
-    return _view_of(cluster, name)
+    return await _view_of(cluster, name)
 
 
 async def undrain(call: Call[NoQuery, NodeOrder]) -> NodeView:
@@ -74,7 +74,7 @@ async def undrain(call: Call[NoQuery, NodeOrder]) -> NodeView:
     if cluster is None:
         return _lone_view_of(call.node, name)
     await cluster.operations.undrain(name)
-    return _view_of(cluster, name)
+    return await _view_of(cluster, name)
 
 
 async def rebalance(call: Call[NoQuery, RebalanceOrder]) -> Rebalanced:
@@ -84,8 +84,8 @@ async def rebalance(call: Call[NoQuery, RebalanceOrder]) -> Rebalanced:
     return Rebalanced([MovedPartition(one.topic, one.partition, name_of(one.leader)) for one in moved])
 
 
-def _view_of(cluster: ClusterMember, name: str) -> NodeView:
-    for view in cluster.service.nodes():
+async def _view_of(cluster: ClusterMember, name: str) -> NodeView:
+    for view in await cluster.service.nodes_told():
         if view.name == name:
             return view
     raise NodeNotFound(name)
@@ -187,7 +187,7 @@ CLUSTER_ROUTES: tuple[AnyRoute, ...] = (
         method="GET",
         path="/cluster/nodes",
         summary="The nodes of the cluster",
-        description="`last_heard_ms` is known to the controller alone.",
+        description="As the controller sees them. Where it does not answer, as the node that was asked does: then `last_heard_ms` and `level` are null.",
         endpoint=list_nodes,
         query=NoQuery,
         body=NoBody,

@@ -40,7 +40,7 @@ async def remove_node(call: PlainCall) -> NodeList:
     if cluster is None:
         raise VotersRefused(f"{_own(call.node, name)} is alone and cannot be removed", node=name)
     await cluster.operations.remove(name)
-    return NodeList(cluster.service.nodes())
+    return NodeList(await cluster.service.nodes_told())
 
 
 def _own(node: Node, name: str) -> str:

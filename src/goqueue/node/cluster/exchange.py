@@ -19,6 +19,7 @@ from goqueue.node.cluster.ports import (
     Copying,
     Done,
     Join,
+    NodeView,
 )
 
 SIGNATURE_HEADER = "goqueue-peer"
@@ -44,6 +45,10 @@ class Leave(Struct, frozen=True):
     name: str
 
 
+class NodeViews(Struct, frozen=True):
+    nodes: list[NodeView]
+
+
 class ErrorBody(Struct, frozen=True):
     """The form of all errors of this project's HTTP."""
 
@@ -64,6 +69,7 @@ BEAT_ANSWERS = msgspec.json.Decoder(BeatAnswer)
 STATES = msgspec.json.Decoder(ClusterState)
 CONFIRMEDS = msgspec.json.Decoder(Confirmed)
 HEALTHS = msgspec.json.Decoder(ClusterHealth)
+NODE_VIEWS = msgspec.json.Decoder(NodeViews)
 COPYINGS = msgspec.json.Decoder(list[Copying])
 ERRORS = msgspec.json.Decoder(ErrorBody)
 

@@ -86,7 +86,7 @@ class ClusterMember:
             config, metadata, quorum, self.controller, links, ids.fresh(), __version__
         )
         self.health = Health(metadata, quorum, links)
-        self.service = Service(metadata, quorum, self.controller, self.health)
+        self.service = Service(metadata, quorum, self.controller, self.health, links)
         self.operations = Operations(metadata)
         self.partition_orders = PartitionOrders(metadata, guard)
         self.reassignments = Reassignments(metadata, self.controller, links, guard)

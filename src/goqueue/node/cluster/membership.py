@@ -41,6 +41,23 @@ _PASSING: Final = (
 )
 
 
+class Waiting:
+    """When to say that somebody has been waiting: each time that a whole interval has passed, however many attempts were made
+    in it."""
+
+    def __init__(self, since_s: float, interval_s: float) -> None:
+        self._since_s = since_s
+        self._interval_s = interval_s
+        self._report_s = since_s + interval_s
+
+    def to_report_s(self, now_s: float) -> float | None:
+        """How long it has been, where that is to be said now."""
+        if now_s < self._report_s:
+            return None
+        self._report_s = now_s + self._interval_s
+        return now_s - self._since_s
+
+
 class Membership:
     def __init__(
         self,
@@ -110,27 +127,30 @@ class Membership:
         return node
 
     async def _until_joined(self, join: Join) -> Done:
-        waited_since = asyncio.get_running_loop().time()
+        wait_s = self._config.quorum_wait_ms / 1_000
+        waiting = Waiting(asyncio.get_running_loop().time(), wait_s)
         attempt = 0
         while True:
             attempt += 1
             try:
-                async with asyncio.timeout(self._config.quorum_wait_ms / 1_000):
+                async with asyncio.timeout(wait_s):
                     leader = await self._whom_to_join(attempt)
                     if leader == self._quorum.name:
                         return await self._controller.join(join)
                     return await self._links.join(leader, join)
-            except _PASSING as error:
-                logger.debug("not joined yet error=%r", error.sentence)
-                await asyncio.sleep(_PAUSE_S)
             except NameTaken as error:
                 logger.error("this node cannot join error=%r", error.sentence)
                 await asyncio.sleep(self._config.suspect_ms / 1_000)  # then the other one may be found dead
+                waiting = Waiting(asyncio.get_running_loop().time(), wait_s)  # whoever said that has a quorum
+            except _PASSING as error:
+                logger.debug("not joined yet error=%r", error.sentence)
+                await asyncio.sleep(_PAUSE_S)
             except TimeoutError:
-                waited_s = asyncio.get_running_loop().time() - waited_since
-                logger.error(
-                    "there is no quorum waited_s=%.0f voters=%s", waited_s, ",".join(self._quorum.raft.voters)
-                )
+                logger.debug("not joined yet error='no answer within %s s'", wait_s)
+            waited_s = waiting.to_report_s(asyncio.get_running_loop().time())
+            if waited_s is not None:
+                voters = ",".join(self._quorum.raft.voters)
+                logger.error("there is no quorum waited_s=%.0f voters=%s", waited_s, voters)
 
     async def _whom_to_join(self, attempt: int) -> str:
         """The controller. Who does not vote hears from it only after having joined, and until then asks the voters in turn."""

@@ -226,6 +226,8 @@ class PeerLinks(Protocol):
 
     async def health(self, target: str) -> ClusterHealth: ...
 
+    async def views(self, target: str) -> list[NodeView]: ...
+
     async def fetch(
         self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int
     ) -> list[ReplicaFound]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from goqueue.core.catalog import AlterPartitions, RegisterNode, RemoveNode
@@ -10,7 +11,7 @@ from goqueue.core.cluster.liveness import Status
 from goqueue.core.cluster.nodes import NodeEntry, NodeState
 from goqueue.core.raft.messages import Message
 from goqueue.model.cluster_errors import NotController, Unauthenticated
-from goqueue.model.errors import InvalidRequest
+from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.health import Health
 from goqueue.node.cluster.ports import (
@@ -23,10 +24,12 @@ from goqueue.node.cluster.ports import (
     Done,
     Join,
     NodeView,
+    PeerLinks,
 )
 from goqueue.node.cluster.quorum import Quorum
 from goqueue.node.metadata import Metadata
 
+logger = logging.getLogger(__name__)
 _STATUS = {
     NodeState.FENCED: Status.DEAD,
     NodeState.ALIVE: Status.ALIVE,
@@ -35,11 +38,14 @@ _STATUS = {
 
 
 class Service:
-    def __init__(self, metadata: Metadata, quorum: Quorum, controller: Controller, health: Health) -> None:
+    def __init__(
+        self, metadata: Metadata, quorum: Quorum, controller: Controller, health: Health, links: PeerLinks
+    ) -> None:
         self._metadata = metadata
         self._quorum = quorum
         self._controller = controller
         self._health = health
+        self._links = links
 
     # ---------------------------------------------------------------- nodes
 
@@ -94,7 +100,18 @@ class Service:
             level=self._metadata.catalog.level,
         )
 
+    async def nodes_told(self) -> list[NodeView]:
+        """As the controller sees them, for it hears their heartbeats. Where it does not answer, as this node does."""
+        controller = self._quorum.leader
+        if controller is not None and controller != self._quorum.name:
+            try:
+                return await self._links.views(controller)
+            except GoQueueError as error:
+                logger.info("how the nodes are is not known error=%r", error.sentence)
+        return self.nodes()
+
     def nodes(self) -> list[NodeView]:
+        """As this node sees them."""
         return [self._view(node) for node in self._metadata.catalog.nodes()]
 
     def _view(self, node: NodeEntry) -> NodeView:
