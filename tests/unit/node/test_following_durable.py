@@ -8,13 +8,40 @@ from typing import cast
 
 from tests.support.nodes import World, create, publish, simulate
 
+from goqueue.log.batch import build_batch, decode_rows, read_header, rebuild_batch
 from goqueue.model.acks import Acks
+from goqueue.model.record import NewRecord
 from goqueue.node.cluster.ports import PeerLinks, ReplicaFound, ReplicaRound, ReplicaWant
 from goqueue.node.node import Node
 from goqueue.node.partition import Partition
 from goqueue.node.replication.following import Follower
 from goqueue.node.replication.throttle import MoveThrottle
 from goqueue.node.threads import Threads
+
+MEBIBYTE = 1024 * 1024
+
+
+class FarAhead:
+    """Has all that is asked for, three quarters of what may be in an answer at a time; then nothing more."""
+
+    def __init__(self, answer_count: int) -> None:
+        self.wants: list[ReplicaWant] = []
+        self._left = answer_count
+
+    async def fetch(
+        self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int
+    ) -> Sequence[ReplicaFound]:
+        self.wants += round.wants
+        await asyncio.sleep(0.01)
+        if not round.wants or self._left == 0:
+            return []
+        self._left -= 1
+        (want,) = round.wants
+        value = bytes(3 * want.bytes_max // 4)
+        header = read_header(batch := build_batch([NewRecord(None, value)], 0))
+        header = header._replace(base_offset=want.offset, leader_epoch=0)
+        batch = rebuild_batch(header, decode_rows(batch, header), delete_horizon_ms=None)
+        return [ReplicaFound("orders", 0, high_watermark=want.offset, records=batch)]
 
 
 class Leader:
@@ -31,7 +58,9 @@ class Leader:
         return []
 
 
-async def follow(world: World, partition: Partition, leader: Leader) -> None:
+async def follow(
+    world: World, partition: Partition, leader: Leader | FarAhead, *, bytes_max: int = 1_000_000
+) -> None:
     """For a while."""
     assert world.alive is not None
     follower = Follower(
@@ -44,7 +73,7 @@ async def follow(world: World, partition: Partition, leader: Leader) -> None:
         MoveThrottle(lambda topic, index: None),
         unclean_epoch_of=lambda topic, index: -1,
         wait_ms=100,
-        bytes_max=1_000_000,
+        bytes_max=bytes_max,
     )
     follower.put(partition)
     running = asyncio.ensure_future(follower.run())
@@ -87,6 +116,21 @@ def test_what_is_damaged_is_given_up_before_the_leader_is_asked() -> None:
             assert [want.offset for want in leader.wants] == [1]
             assert partition.log.end == 1
             assert partition.damaged_from is None
+
+        await world.live(life)
+
+    simulate(main)
+
+
+def test_who_is_far_behind_asks_for_more_up_to_what_an_answer_holds() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node)
+            partition, leader = node._table.any_partition("orders", 0), FarAhead(5)
+            await follow(world, partition, leader, bytes_max=8 * MEBIBYTE)
+            asked = [want.bytes_max // MEBIBYTE for want in leader.wants]
+            assert asked == [1, 2, 4, 8, 8, 8]
+            assert partition.log.end == 5
 
         await world.live(life)
 

@@ -30,8 +30,9 @@ logger = logging.getLogger(__name__)
 _GATHER_S: Final = 0.005  # so that many changes at once are one more request
 _SYNC_S: Final = 0.01  # before it is asked again whether everything is on disk
 _PAUSE_S: Final = 0.1  # after a failure of the other node, or of one partition
-_BYTES_MIN: Final = 1024 * 1024  # of one partition in one answer
-_BYTES_MAX: Final = 16 * 1024 * 1024  # of one that is far behind: then it comes by large parts of segments
+_BYTES_MIN: Final = (
+    1024 * 1024
+)  # of one partition in one answer; of one that is far behind as much as the answer holds
 _NO_EPOCH: Final = -1
 
 Place = tuple[str, int]
@@ -281,7 +282,7 @@ class Follower:
         """Who gets all that it asks for is behind, and asks for more."""
         appetite = self._appetites.get(place, _BYTES_MIN)
         if 2 * size_bytes >= appetite:
-            self._appetites[place] = min(2 * appetite, _BYTES_MAX)
+            self._appetites[place] = min(2 * appetite, max(_BYTES_MIN, self._bytes_max))
         else:
             self._appetites.pop(place, None)
 
