@@ -12,6 +12,8 @@ from goqueue.cli.config import Config
 from goqueue.cli.config_keys import parse_address
 from goqueue.cli.link_patience import link_times
 from goqueue.log.os_disk import OsDisk
+from goqueue.model.cluster_errors import NameTaken
+from goqueue.model.errors import GoQueueError
 from goqueue.node.clock import Clock
 from goqueue.node.cluster.secret import Secret
 from goqueue.node.directory import split_address
@@ -25,6 +27,21 @@ class ClusterParts(NamedTuple):
     node: Node
     links: PeerLinks
     listener: ClusterListener
+
+
+async def refuse_namesake(node: Node, links: PeerLinks, listens: str) -> None:
+    """Whoever is found where others look for this node must be this process: another one of its name goes on undisturbed. Where nobody
+    answers there is none, or it cannot be reached from here."""
+    cluster, name = node.cluster, node.config.node_id
+    there = next((peer for peer in node.config.cluster.peers if peer.name == name), None)
+    if cluster is None or there is None:
+        return
+    try:
+        found = await links.state(name)
+    except GoQueueError:
+        return
+    if found.incarnation not in ("", cluster.membership.incarnation):
+        raise NameTaken(name, f"{there.host}:{there.port}", listens)
 
 
 def cluster_parts(config: Config, clock: Clock) -> ClusterParts:

@@ -64,11 +64,18 @@ def check_folder(data_dir: str, count: int) -> None:
     root = Path(data_dir)
     if (root / LOGS).exists():
         raise Failure(f"{data_dir} holds the data of a node alone; give a cluster another --data-dir")
+    _refuse_others(root, count)
+
+
+def refuse_nodes(data_dir: str) -> None:
+    """For a broker of its own in the folder: it would begin empty beside what is there."""
+    _refuse_others(Path(data_dir), 0)
+
+
+def _refuse_others(root: Path, count: int) -> None:
     held = sum(_NODE.fullmatch(path.name) is not None for path in root.glob("node-*"))
     if held and held != count:
-        raise Failure(
-            f"{data_dir} holds a cluster of {held} nodes; give --nodes {held}, or another --data-dir"
-        )
+        raise Failure(f"{root} holds a cluster of {held} nodes; give --nodes {held}, or another --data-dir")
 
 
 def keep_secret(data_dir: str) -> str:

@@ -15,14 +15,14 @@ from goqueue.api.cluster.listener import ClusterListener
 from goqueue.api.http.app import RestApi
 from goqueue.api.http.server import HttpServer
 from goqueue.api.kafka.app import KafkaListener
-from goqueue.cli.cluster_node import cluster_parts
+from goqueue.cli.cluster_node import cluster_parts, refuse_namesake
 from goqueue.cli.cluster_tls import TlsUnusable
 from goqueue.cli.config import Config
 from goqueue.cli.config_keys import Address, parse_address
 from goqueue.cli.listening import Listening
 from goqueue.core.cluster.nodes import Endpoints
 from goqueue.log.os_disk import OsDisk
-from goqueue.model.cluster_errors import WrongCluster
+from goqueue.model.cluster_errors import NameTaken, WrongCluster
 from goqueue.node.clock import SystemClock
 from goqueue.node.folder import DataFolder
 from goqueue.node.node import Node
@@ -99,8 +99,9 @@ async def _run_in_cluster(config: Config, on_ready: OnReady, stop: Stop) -> Node
     try:
         await node.begin()
         servers = Servers(_http_server(config, RestApi(node, clock)), _kafka_listener(config, node), listener)
-        await _serve(config, node, servers, on_ready=on_ready, stop=stop)
-    except WrongCluster as error:
+        meet = partial(refuse_namesake, node, links)
+        await _serve(config, node, servers, on_ready=on_ready, stop=stop, meet=meet)
+    except (WrongCluster, NameTaken) as error:
         raise BrokerFailed(error.sentence) from error
     finally:
         if not node.failed.is_set():
@@ -155,7 +156,16 @@ def _kafka_listener(config: Config, node: Node) -> KafkaListener:
     return KafkaListener(node, host=host, port=port, advertised=advertised)
 
 
-async def _serve(config: Config, node: Node, servers: Servers, *, on_ready: OnReady, stop: Stop) -> None:
+async def _serve(
+    config: Config,
+    node: Node,
+    servers: Servers,
+    *,
+    on_ready: OnReady,
+    stop: Stop,
+    meet: Callable[[str], Awaitable[None]] | None = None,
+) -> None:
+    """`meet` is told where this node listens for others, before it joins them."""
     started: list[Server] = []
     try:
         http = await _started(servers.http, config.http, started)
@@ -167,6 +177,8 @@ async def _serve(config: Config, node: Node, servers: Servers, *, on_ready: OnRe
         if servers.cluster is not None:
             cluster = await _started(servers.cluster, config.cluster_listen, started)
             listening = Listening(http, kafka, cluster)
+            if meet is not None:
+                await meet(str(cluster))
             work = node.start(_endpoints(config, listening), servers.kafka.open)
             await _first_of(stop.asked, node.failed, work=work)
         logger.info("listening %s", listening)

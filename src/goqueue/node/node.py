@@ -16,6 +16,7 @@ from goqueue.model.errors import InvariantViolation, invariant
 from goqueue.node.changes import Changes
 from goqueue.node.clock import Clock
 from goqueue.node.cluster.catching_up import CatchingUp
+from goqueue.node.cluster.identity import IdentityFile
 from goqueue.node.cluster.member import ClusterMember, raft_config, voters_of
 from goqueue.node.cluster.ports import PeerLinks
 from goqueue.node.cluster.quorum import Chance, Quorum
@@ -399,6 +400,8 @@ class Node:
         self._started_at = asyncio.get_running_loop().time()
         if self.cluster is not None:
             await self.cluster.begin()
+        else:
+            await self._threads.run(IdentityFile(self._disk).refuse_member)
         await self._quorum.start(voters_of(self.config))
 
     async def start(

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from goqueue.cli.config import Config, load_config
-from goqueue.cli.local_plan import check_folder, command_of, keep_secret, plan_nodes
+from goqueue.cli.local_plan import check_folder, command_of, keep_secret, plan_nodes, refuse_nodes
 from goqueue.cli.options import Failure
 from goqueue.node.config import ClusterConfig, NodeConfig, Peer
 
@@ -60,6 +60,13 @@ def test_the_folder_of_a_node_alone_does_not_become_a_cluster(tmp_path: Path) ->
     (tmp_path / "logs").mkdir()
     with pytest.raises(Failure, match="a node alone"):
         check_folder(str(tmp_path), 3)
+
+
+def test_the_folder_of_a_cluster_is_not_for_a_broker_of_its_own(tmp_path: Path) -> None:
+    refuse_nodes(str(tmp_path / "new"))
+    (tmp_path / "node-1").mkdir()
+    with pytest.raises(Failure, match="a cluster of 1 nodes; give --nodes 1"):
+        refuse_nodes(str(tmp_path))
 
 
 def test_the_secret_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from goqueue.cli.local_plan import (
     command_of,
     keep_secret,
     plan_nodes,
+    refuse_nodes,
 )
 from goqueue.cli.logs import start_logging
 from goqueue.cli.options import Failure
@@ -59,7 +60,7 @@ def serve(
         typer.Option(
             min=1,
             max=NODE_COUNT_MAX,
-            help="Start so many nodes on this machine, as a cluster; ports count up from the given ones.",
+            help="Start a cluster of so many nodes here, --profile fast by default; ports count up.",
         ),
     ] = None,
     restart: Annotated[
@@ -99,6 +100,8 @@ def serve(
 
 def _run(config: Config, *, hints: bool, until_input_ends: bool) -> None:
     from goqueue.cli.serve import BrokerFailed, run_until_signal  # the whole broker: not for `goqueue --help`
+
+    refuse_nodes(config.data_dir)
 
     def on_ready(listening: Listening) -> None:
         for address in (listening.http, listening.kafka):  # nodes authenticate each other

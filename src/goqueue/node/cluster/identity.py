@@ -12,6 +12,8 @@ from msgspec import Struct, structs
 from goqueue.log.disk import Disk, read_file, replace_file
 from goqueue.model.cluster_errors import WrongCluster
 from goqueue.model.errors import StorageError
+from goqueue.model.names import METADATA_TOPIC
+from goqueue.node.folder import LOGS
 
 _FILE = "node.json"
 
@@ -33,15 +35,10 @@ class IdentityFile:
 
     def begin(self, name: str) -> Identity:
         """What the last process left; the mark of its clean end is gone when this returns."""
-        content = read_file(self._disk, _FILE)
-        if content is None:
+        found = self._read()
+        if found is None:
+            self._refuse_topics(name)
             return Identity(name)
-        try:
-            found = msgspec.json.decode(content, type=Identity)
-        except msgspec.DecodeError as error:
-            raise StorageError(
-                f"{_FILE} cannot be read: {error}; move it away if you know what you do"
-            ) from error
         if found.name != name:
             raise StorageError(
                 f"the data folder belongs to node {found.name!r}, not to {name!r}; check --node-id and --data-dir"
@@ -49,6 +46,35 @@ class IdentityFile:
         if found.is_clean:
             self._save(structs.replace(found, is_clean=False))
         return found
+
+    def refuse_member(self) -> None:
+        """For a node that starts alone. It would not know the topics of a cluster, and put their logs aside."""
+        found = self._read()
+        if found is not None:
+            raise StorageError(
+                f"the data folder belongs to node {found.name!r} of cluster {found.cluster_id}, and this node is told of no other; "
+                "give --peers as before, or another --data-dir"
+            )
+
+    def _refuse_topics(self, name: str) -> None:
+        """Who joins for the first time brings nothing along: the cluster would not know the topics, and their logs would be put aside."""
+        held = sorted(entry.name for entry in self._disk.list(LOGS) if entry.name != METADATA_TOPIC)
+        if held:
+            raise StorageError(
+                f"the data folder holds topics of a broker that ran alone ({', '.join(held[:3])}{' ...' if held[3:] else ''}), and node "
+                f"{name!r} is to join a cluster; give another --data-dir, or leave out --peers"
+            )
+
+    def _read(self) -> Identity | None:
+        content = read_file(self._disk, _FILE)
+        if content is None:
+            return None
+        try:
+            return msgspec.json.decode(content, type=Identity)
+        except msgspec.DecodeError as error:
+            raise StorageError(
+                f"{_FILE} cannot be read: {error}; move it away if you know what you do"
+            ) from error
 
     def note_cluster(self, identity: Identity, cluster_id: str) -> Identity:
         """Raises WrongCluster if the folder was part of another."""

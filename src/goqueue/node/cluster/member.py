@@ -114,6 +114,7 @@ class ClusterMember:
         metadata.when_restored(self._note_all_nodes)
         self.membership.copying = self._copying
         self.membership.is_full = lambda: disk_watch.is_full
+        self.service.incarnation = lambda: self.membership.incarnation
         disk_watch.when_changed(self.membership.wake)
 
     @property

@@ -236,9 +236,17 @@ class Membership:
         """Nobody has to wait for this node any more: it has stopped."""
         try:
             async with asyncio.timeout(self._config.heartbeat_ms / 1_000):
-                await self._beat(is_leaving=True, is_gone=True)
+                while not await self._told_that_it_is_gone():  # noqa: ASYNC110 - asked again and again
+                    await asyncio.sleep(_LEAVE_PAUSE_S)
         except (TimeoutError, GoQueueError) as error:
             logger.info("nobody has heard that this node is gone error=%r", str(error))
+
+    async def _told_that_it_is_gone(self) -> bool:
+        try:
+            await self._beat(is_leaving=True, is_gone=True)
+        except _PASSING:  # who has just been handed the quorum may not be the controller yet
+            return False
+        return True
 
     async def _beat(self, *, is_leaving: bool, is_gone: bool = False) -> BeatAnswer:
         beat = Beat(

@@ -94,6 +94,7 @@ class ClusterState(Struct, frozen=True):
     applied_index: int
     last_index: int
     level: int = 1  # of features, in force
+    incarnation: str = ""  # of the process; a version that does not tell it says nothing
 
 
 class NodeView(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from goqueue.core.catalog import AlterPartitions, RegisterNode, RemoveNode
@@ -30,11 +31,6 @@ from goqueue.node.cluster.quorum import Quorum
 from goqueue.node.metadata import Metadata
 
 logger = logging.getLogger(__name__)
-_STATUS = {
-    NodeState.FENCED: Status.DEAD,
-    NodeState.ALIVE: Status.ALIVE,
-    NodeState.DRAINING: Status.LEAVING,
-}
 
 
 class Service:
@@ -46,6 +42,7 @@ class Service:
         self._controller = controller
         self._health = health
         self._links = links
+        self.incarnation: Callable[[], str] = str  # of this process, once it is known
 
     # ---------------------------------------------------------------- nodes
 
@@ -98,6 +95,7 @@ class Service:
             applied_index=self._quorum.applied_index,
             last_index=raft.last_index,
             level=self._metadata.catalog.level,
+            incarnation=self.incarnation(),
         )
 
     async def nodes_told(self) -> list[NodeView]:
@@ -116,7 +114,7 @@ class Service:
 
     def _view(self, node: NodeEntry) -> NodeView:
         catalog = self._metadata.catalog
-        status = self._controller.status(node.name) or _STATUS[node.state]
+        status = self._controller.status(node.name) or self._status(node)
         return NodeView(
             name=node.name,
             number=node.number,
@@ -133,6 +131,12 @@ class Service:
             leader_count=catalog.partitions.leader_count(node.number),
             replica_count=catalog.partitions.replica_count(node.number),
         )
+
+    def _status(self, node: NodeEntry) -> Status:
+        """What this node knows without heartbeats: what was decided, and that it lives itself."""
+        if node.name == self._quorum.name:
+            return Status.ALIVE
+        return Status.DEAD if node.state is NodeState.FENCED else Status.UNKNOWN
 
     def metadata(self) -> dict[str, Any]:
         catalog = self._metadata.catalog
