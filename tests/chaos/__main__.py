@@ -86,7 +86,7 @@ def _best_world() -> str:
     reason = why_not()
     if reason is None:
         return "namespaces"
-    say(f"no networks of their own ({reason}): nodes can be killed and paused, and that is all")
+    say(f"no networks of their own ({reason}): nodes talk through links that are broken instead")
     return "loopback"
 
 

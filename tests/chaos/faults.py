@@ -93,6 +93,12 @@ def _slow(scene: Scene) -> Begun:
     return Begun(f"{delay_ms} ms for {name_of(node)}", scene.world.heal)
 
 
+def _reset(scene: Scene) -> Begun:
+    node = scene.victim()
+    scene.world.reset(node)
+    return Begun(f"reset connections of {name_of(node)}", scene.world.heal)
+
+
 def _narrow(scene: Scene) -> Begun:
     node, kilobits = scene.victim(), scene.chance.randint(*_KILOBITS)
     scene.world.narrow(node, kilobits)
@@ -124,6 +130,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "rolling": _rolling,
     "isolate": _isolate,
     "slow": _slow,
+    "reset": _reset,
     "narrow": _narrow,
     "full-disk": _full_disk,
     **{name: _cut(name) for name in SHAPES},

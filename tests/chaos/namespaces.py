@@ -32,6 +32,7 @@ _BALLAST: Final = "ballast"
 _DATA: Final = "data"
 _ANSWER_S: Final = 20.0
 _BURST: Final = "32kb"
+_UNTOUCHED: Final = "networks lose packets and leave connections alone; use --world loopback"
 _QUEUE: Final = "400ms"  # what would wait longer than that is lost
 
 
@@ -40,7 +41,7 @@ class NamespaceWorld:
 
     def __init__(self, folder: Path, node_count: int) -> None:
         self.node_count = node_count
-        self.refusals: dict[str, str] = {}
+        self.refusals = {"reset": _UNTOUCHED}
         self._folder = folder
         self._cuts: set[tuple[int, int]] = set()
         self._down: set[int] = set()
@@ -91,6 +92,9 @@ class NamespaceWorld:
 
     def slow(self, node: int, delay_ms: int) -> None:
         self._shape(node, "netem", "delay", f"{delay_ms}ms", f"{delay_ms // 4}ms")
+
+    def reset(self, node: int) -> None:
+        raise NotPossible(_UNTOUCHED)
 
     def narrow(self, node: int, kilobits: int) -> None:
         self._shape(node, "tbf", "rate", f"{kilobits}kbit", "burst", _BURST, "latency", _QUEUE)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.chaos.links import Outlook
 from tests.chaos.world import Addresses, name_of
 from tests.support.broker import clean_environment, command_line
 
@@ -34,13 +35,14 @@ class NodeProcess:
         folder: Path,
         data: Path,
         addresses: Addresses,
+        outlook: Outlook,
         secret: str,
         prefix: Sequence[str] = (),
     ) -> None:
         self._number = number
         self._errors = folder / f"{name_of(number)}.log"
-        self._command = [*prefix, *command_line("serve", *_options(number, data, addresses))]
-        self._environment = clean_environment({**SETTINGS, SECRET_VARIABLE: secret})
+        self._command = [*prefix, *command_line("serve", *_options(number, data, addresses, outlook))]
+        self._environment = clean_environment({**SETTINGS, **outlook.advertised, SECRET_VARIABLE: secret})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -106,7 +108,8 @@ class NodeProcess:
 
 
 class NodeProcesses:
-    """All nodes of a world that starts and ends each of them by itself. `prefix` is what a node's command is run by, and `data` its folder."""
+    """All nodes of a world that starts and ends each of them by itself. `addresses` are what they listen on, `prefix` is what a node's
+    command is run by, and `data` its folder."""
 
     def __init__(
         self,
@@ -114,8 +117,10 @@ class NodeProcesses:
         addresses: Addresses,
         *,
         data: Callable[[int], Path],
+        outlook: Callable[[int], Outlook] | None = None,
         prefix: Callable[[int], Sequence[str]] = lambda _: (),
     ) -> None:
+        """Without an outlook nodes find each other where they listen."""
         secret = secrets.token_hex(16)
         self._nodes = {
             number: NodeProcess(
@@ -123,6 +128,7 @@ class NodeProcesses:
                 folder=folder,
                 data=data(number),
                 addresses=addresses,
+                outlook=Outlook(addresses.peers) if outlook is None else outlook(number),
                 secret=secret,
                 prefix=prefix(number),
             )
@@ -156,12 +162,12 @@ class NodeFailed(Exception):
     """A node did not start, or did not end."""
 
 
-def _options(number: int, data: Path, addresses: Addresses) -> list[str]:
+def _options(number: int, data: Path, addresses: Addresses, outlook: Outlook) -> list[str]:
     at = number - 1
     options = {
         "--data-dir": str(data),
         "--node-id": name_of(number),
-        "--peers": addresses.peers,
+        "--peers": outlook.peers,
         "--http": addresses.http[at],
         "--kafka": addresses.kafka[at],
         "--cluster": addresses.cluster[at],

@@ -51,6 +51,9 @@ class World(Protocol):
 
     def slow(self, node: int, delay_ms: int) -> None: ...
 
+    def reset(self, node: int) -> None:
+        """Every connection that it has with nodes and clients breaks in the middle of what is sent next; new ones work."""
+
     def narrow(self, node: int, kilobits: int) -> None:
         """So much goes through its cable in a second, either way; what is more waits, and too much of it is lost."""
 

@@ -163,15 +163,27 @@ class Worker:
             self._consumer = self._connect_consumer()  # which begins where the group is
 
     def _tell_last(self) -> None:
-        places = [confluent.TopicPartition(TOPIC, at) for at in range(Produce.topics[TOPIC])]
         number = self._job.recorder.invoke(self._name, Op.COMMITTED, topic=TOPIC, group=GROUP)
-        try:
-            answers = self._consumer.committed(places, timeout=_CALL_S)
-        except confluent.KafkaException as error:
-            raise Hung(f"the positions of {GROUP} were not told: {failure_text(error)}") from error
-        found = [Place(one.partition, max(0, one.offset)) for one in answers]
+        found = [Place(one.partition, max(0, one.offset)) for one in self._positions()]
         values = {"number": number, "group": GROUP, "places": found, "note": "last"}
         self._job.recorder.record(self._name, Op.COMMITTED, Phase.OK, topic=TOPIC, **values)
+
+    def _positions(self) -> Sequence[Any]:
+        """Asked again where it failed: the client does not do so by itself, and the coordinator may be on the move, back to where
+        it was before the last fault."""
+        places = [confluent.TopicPartition(TOPIC, at) for at in range(Produce.topics[TOPIC])]
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                answers: Sequence[Any] = self._consumer.committed(places, timeout=_CALL_S)
+                failed = [one.error for one in answers if one.error is not None]
+                if not failed:
+                    return answers
+                raise confluent.KafkaException(failed[0])
+            except confluent.KafkaException as error:
+                if time.monotonic() > deadline:
+                    raise Hung(f"the positions of {GROUP} were not told: {failure_text(error)}") from error
+                time.sleep(0.1)
 
     # ---------------------------------------------------------------- clients
 
