@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.control.beats import measure_beats
 from bench.control.report import ControlReport, Scene, Size, save, show, write_docs
 from bench.control.scenes import TOPIC_PARTITIONS, Scenes
 from bench.line import BenchFailed
@@ -16,8 +17,10 @@ from bench.machine import describe_machine
 
 _SIZES = ((3, 1_000), (10, 10_000), (30, 30_000), (100, 100_000))
 _BUSY_LEADERS = 3_000  # of the node that dies, where there are enough
-_RESTART_COUNT = 3  # nodes; the whole cluster is as many times that as it has nodes
+_RESTART_COUNT = 3  # nodes, none of them the controller; the table has the mean of one
 _IDLE_S = 60
+_ELECTION_COUNT = 20  # each with other waits of the voters
+_BEAT_COUNT = 20_000
 
 
 def main() -> int:
@@ -58,8 +61,10 @@ def measure(node_count: int, partition_count: int) -> Size:
     count = min(_RESTART_COUNT, node_count - 2)  # neither the controller nor the one that takes over
     found.append(Scene("restart", count, scenes.restart(count)))
     found.append(Scene("large_topic", 1, scenes.create_large_topic(partition_count // 10)))
-    found.append(Scene("lose_controller", 1, scenes.lose_controller()))
-    return Size(node_count, partition_count, led, found, kept)
+    beats = measure_beats(scenes.plane, count=_BEAT_COUNT)
+    replaced, election_ms = scenes.lose_controller(_ELECTION_COUNT)
+    found.append(Scene("lose_controller", _ELECTION_COUNT, replaced))
+    return Size(node_count, partition_count, led, found, kept, beats, election_ms)
 
 
 if __name__ == "__main__":

@@ -99,6 +99,10 @@ class ControlPlane:
         controller.raft.set_observers([name for name in self.members if name not in self.voters])
 
     @property
+    def has_controller(self) -> bool:
+        return any(member.is_up and member.raft.is_active for member in self.members.values())
+
+    @property
     def controller(self) -> Member:
         for member in self.members.values():
             if member.is_up and member.raft.is_active:
@@ -123,10 +127,12 @@ class ControlPlane:
             index = controller.raft.propose(payload, self.now_ms) if events else 0
         if events:
             self._work(controller)
-            self.run_until(
-                lambda: all(one.applied_index >= index for one in self.members.values() if one.is_up)
-            )
+            self.run_until(lambda: self.have_applied(index))
         return events, len(payload)
+
+    def have_applied(self, index: int) -> bool:
+        """Everybody who is up."""
+        return all(one.applied_index >= index for one in self.members.values() if one.is_up)
 
     # ---------------------------------------------------------------- time
 

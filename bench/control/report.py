@@ -11,6 +11,7 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from bench.control.beats import Beats
 from bench.control.scenes import Kept, Spent
 from bench.line import BenchFailed
 from bench.machine import Machine
@@ -26,9 +27,9 @@ _TEXTS = {
     "idle": "nothing happens; a second",
     "lose_node": "a node dies that leads many",
     "node_back": "it is back, in sync, and leads again",
-    "restart": "rolling restart; a node",
+    "restart": "rolling restart; a node, mean of {count} that are not the controller",
     "large_topic": "a topic with a tenth of all partitions is created",
-    "lose_controller": "the controller dies",
+    "lose_controller": "the controller dies; mean of {count} times",
 }
 
 
@@ -44,6 +45,8 @@ class Size(Struct, frozen=True):
     busy_leader_count: int  # partitions that were led by the node that died
     scenes: list[Scene]
     kept: Kept
+    beats: Beats
+    election_ms: list[int]  # each time that the controller died: until all had heard from the next one
 
 
 class ControlReport(Struct, frozen=True):
@@ -78,7 +81,11 @@ def write_docs(report: ControlReport) -> None:
         raise BenchFailed(f"{DOCS.name} has lost its markers {BEGIN} and {END}")
     headings, *rows = _rows(report)
     table = "\n".join(f"| {' | '.join(row)} |" for row in (headings, ("---",) * len(headings), *rows))
-    stand = f"Taken {report.taken:%Y-%m-%d %H:%M} UTC in {report.seconds:.0f} s; {report.machine.processor}, Python {report.machine.python}."
+    machine = report.machine
+    stand = (
+        f"Taken {report.taken:%Y-%m-%d %H:%M} UTC in {report.seconds:.0f} s; {machine.processor}, Python {machine.python}; "
+        f"load average of {machine.cores} cores at the end: {machine.load_average:.1f}."
+    )
     DOCS.write_text(f"{before}{BEGIN}\n\n{stand}\n\n{table}\n\n{END}{after}", encoding="utf-8")
 
 
@@ -93,12 +100,32 @@ def _rows(report: ControlReport) -> Iterator[Sequence[str]]:
                 "until all have applied it",
             ):
                 continue
-            yield (_TEXTS[scene.name], what, *(cell(size.scenes[at]) for size in sizes))
+            yield (_text(scene.name, at, sizes), what, *(cell(size.scenes[at]) for size in sizes))
+    for what, pick in (("least", min), ("most", max)):
+        yield (
+            f"the controller dies; {what}",
+            "until all have applied it",
+            *(_time(pick(size.election_ms) / 1e3) for size in sizes),
+        )
+    yield (
+        "a node says that it lives; a heartbeat",
+        "controller computes",
+        *(_short(size.beats.controller_s) for size in sizes),
+    )
+    yield ("", "with signatures and encoding", *(_short(size.beats.handled_s) for size in sizes))
+    yield ("all nodes do; a second", "controller computes", *(_time(size.beats.share) for size in sizes))
     yield ("partitions led by the node that died", "", *(f"{size.busy_leader_count:,}" for size in sizes))
     yield ("the catalogue", "snapshot", *(f"{size.kept.snapshot_bytes / 1e6:.2f} MB" for size in sizes))
     yield ("", "to save", *(_time(size.kept.save_s) for size in sizes))
     yield ("", "to load", *(_time(size.kept.load_s) for size in sizes))
     yield ("", "in memory", *(f"{size.kept.memory_bytes / 1e6:.1f} MB" for size in sizes))
+
+
+def _text(name: str, at: int, sizes: Sequence[Size]) -> str:
+    """A small cluster may have fewer to take the mean of than the others."""
+    counts = [size.scenes[at].count for size in sizes]
+    few, many = min(counts), max(counts)
+    return _TEXTS[name].format(count=f"{few}" if few == many else f"{few} to {many}")
 
 
 def _each(value: Callable[[Spent], float]) -> Callable[[Scene], str]:
@@ -120,6 +147,10 @@ _FIGURES: tuple[tuple[str, Callable[[Scene], str]], ...] = (
 
 def _time(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.2f} ms"
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us"
 
 
 def _size(count: float) -> str:

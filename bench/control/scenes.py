@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.control.plane import LIMITS, ControlPlane, Cost
+from bench.control.plane import LIMITS, ControlPlane, Cost, Member
 from bench.line import require
 from goqueue.core.catalog import (
     AlterPartitions,
@@ -114,21 +114,17 @@ class Scenes:
         names = [f"node-{number}" for number in range(self.node_count, self.node_count - count, -1)]
         return self._measured(partial(self._restart_each, names))
 
-    def lose_controller(self) -> Spent:
-        """Another takes over, which has the catalogue already."""
-
-        def act() -> None:
+    def lose_controller(self, count: int) -> tuple[Spent, list[int]]:
+        """So many times: it falls silent, the voter that is first tired of waiting stands for election, and another is the controller.
+        How long each took is in the list, in virtual time."""
+        found: list[Spent] = []
+        for serial in range(count):
+            # Between two of its signs of life it dies now sooner, now later.
+            self.plane.run_for(RaftConfig("any").heartbeat_ms * serial // count)
             old = self.plane.controller
-            old.is_up = False
-            # Whoever stands first wins; here it is the one with a catalogue, after the time that everybody waits at least.
-            twin = self.plane.members[self.plane.twin]
-            self.plane.run_for(RaftConfig("any").election_ms_min)
-            twin.raft.campaign(self.plane.now_ms)
-            self.plane.run_until(lambda: twin.raft.is_active)
-            self.plane.set_observers()
-            self.plane.run_for(10)
-
-        return self._measured(act)
+            found.append(self._measured(partial(self._replace, old)))
+            self._bring_back(old)
+        return _sum(found), [spent.virtual_ms for spent in found]
 
     def keep(self) -> Kept:
         catalog = self.plane.catalog
@@ -148,6 +144,21 @@ class Scenes:
         return Kept(len(data), saved - began, loaded - loading, memory)
 
     # ---------------------------------------------------------------- steps
+
+    def _replace(self, old: Member) -> None:
+        plane = self.plane
+        old.is_up = False
+        plane.run_until(lambda: plane.has_controller)
+        plane.set_observers()
+        index = plane.controller.applied_index  # of the entry that its term begins with
+        plane.run_until(lambda: plane.have_applied(index))
+
+    def _bring_back(self, old: Member) -> None:
+        """It hears that it is not the controller any more."""
+        old.is_up = True
+        self.plane.run_until(
+            lambda: not old.raft.is_leader and self.plane.have_applied(self.plane.controller.applied_index)
+        )
 
     @property
     def _last(self) -> str:
@@ -233,6 +244,26 @@ class Scenes:
             listener.cost.since(costs[listener.name]),
             self.plane.now_ms - began_ms,
         )
+
+
+def _sum(found: Sequence[Spent]) -> Spent:
+    return Spent(
+        sum(spent.decision_count for spent in found),
+        sum(spent.change_count for spent in found),
+        sum(spent.entry_bytes for spent in found),
+        _sum_costs([spent.controller for spent in found]),
+        _sum_costs([spent.listener for spent in found]),
+        sum(spent.virtual_ms for spent in found),
+    )
+
+
+def _sum_costs(costs: Sequence[Cost]) -> Cost:
+    return Cost(
+        sum(cost.cpu_s for cost in costs),
+        sum(cost.sent_count for cost in costs),
+        sum(cost.sent_bytes for cost in costs),
+        max(cost.longest_s for cost in costs),
+    )
 
 
 def _resident_bytes() -> int:
