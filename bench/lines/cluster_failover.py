@@ -3,6 +3,9 @@
 One idempotent producer sends to the partition every 5 ms. A node that was killed is started again and in sync before the next is
 killed. In the end everything that was acknowledged must be there, once. `leader`: the controller is another node, and lives.
 `both`: the node was the controller, too.
+
+`controller`: how long nothing is decided when the controller dies, from the kill to a change of a topic's settings that is accepted. The
+setting is read back in the end.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from msgspec import structs
 
 from bench.cluster_acks import AckedStream, verify
 from bench.cluster_bench import ClusterSide
+from bench.cluster_settings import is_set, value_of_setting
 from bench.kafka_lines import compare
-from bench.line import Bound, Goal, Line
+from bench.line import Bound, Goal, Line, require
 from bench.peers.clusters import Timing
 from bench.peers.kafka_cluster import KafkaCluster
 from bench.scale import Run
@@ -27,6 +31,8 @@ _BEFORE_COUNT = 200  # acknowledged before the kill
 _AFTER_S = 0.5
 _TIMEOUT_S = 60.0
 _GAP_S_MAX = 2.0
+_PAUSE_S = 0.02
+_RETENTION_MS = 86_400_000
 _SETTLE_S = 1.0  # after a node is back: its leaderships have moved, and clients know
 
 
@@ -41,8 +47,12 @@ class _Topic:
 def run_fast(run: Run) -> list[Line]:
     with run.cluster.sides(Timing.FAST) as sides:
         goal = Goal(Bound.VALUE_BELOW, _GAP_S_MAX)
-        leader = _lines(run, sides, Timing.FAST, "leader", run.scale.cluster.kill_count, goal)
-        return leader + _lines(run, sides, Timing.FAST, "both", run.scale.cluster.kill_count, goal)
+        count = run.scale.cluster.kill_count
+        lines = [
+            *_lines(run, sides, Timing.FAST, "leader", count, goal),
+            *_lines(run, sides, Timing.FAST, "both", count, goal),
+        ]
+        return lines + _controller_lines(run, sides, count)
 
 
 def run_default(run: Run) -> list[Line]:
@@ -73,6 +83,46 @@ def _lines(
         goals={KafkaCluster.name: goal} if goal else {},
     )
     return [structs.replace(line, details=line.details | _extremes(taken)) for line in lines]
+
+
+def _controller_lines(run: Run, sides: Sequence[ClusterSide], count: int) -> list[Line]:
+    topics = {side.name: _Topic(run.cluster.fresh_name(), next=_RETENTION_MS) for side in sides}
+    for side in sides:
+        side.cluster.create_topic(topics[side.name].name, partition_count=_PARTITION_COUNT)
+    taken = interleave(sides, count, lambda side: _kill_controller(side, topics[side.name]))
+    for side in sides:
+        side.cluster.delete_topic(topics[side.name].name)
+    lines = compare(
+        sides,
+        taken,
+        name=f"cluster.failover.{Timing.FAST}.controller",
+        title=f"kill -9 of the controller, `{Timing.FAST}` timings: until a change of a topic's settings is accepted",
+        unit="s",
+        value=lambda gap_s: gap_s,
+        figures={},
+        goals={KafkaCluster.name: Goal(Bound.VALUE_BELOW, _GAP_S_MAX)},
+    )
+    return [structs.replace(line, details=line.details | _extremes(taken)) for line in lines]
+
+
+def _kill_controller(side: ClusterSide, topic: _Topic) -> float:
+    cluster = side.cluster
+    controller = cluster.controller()
+    topic.next += 1
+    killed = time.monotonic()
+    cluster.kill(controller)
+    admin = cluster.admin()
+    while not is_set(admin, topic.name, "retention.ms", topic.next):
+        require(time.monotonic() - killed < _TIMEOUT_S, f"nothing was decided for {_TIMEOUT_S:g} s")
+        time.sleep(_PAUSE_S)
+    gap_s = time.monotonic() - killed
+    cluster.start(controller)
+    cluster.until_listening(controller)
+    cluster.until_in_sync([topic.name])
+    found = value_of_setting(cluster.admin(), topic.name, "retention.ms")
+    require(found == str(topic.next), f"retention.ms was set to {topic.next}, and is {found}")
+    time.sleep(_SETTLE_S)
+    return gap_s
 
 
 def _extremes(taken: Mapping[str, Sequence[float]]) -> dict[str, float | str]:

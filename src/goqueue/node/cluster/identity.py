@@ -1,4 +1,4 @@
-"""Who this data folder belongs to: `node.json`, written when the node has joined its cluster.
+"""Who this data folder belongs to: `node.json`, written when the node has joined its cluster, before anything of the cluster is.
 
 It also says where nodes are that nobody has configured: some may vote by now, and without them the log cannot be read to find out.
 And it says whether the last process came to a clean end. That mark is taken away before anything is written, so whoever
@@ -12,8 +12,6 @@ from msgspec import Struct, structs
 from goqueue.log.disk import Disk, read_file, replace_file
 from goqueue.model.cluster_errors import WrongCluster
 from goqueue.model.errors import StorageError
-from goqueue.model.names import METADATA_TOPIC
-from goqueue.node.folder import LOGS
 
 _FILE = "node.json"
 
@@ -37,7 +35,6 @@ class IdentityFile:
         """What the last process left; the mark of its clean end is gone when this returns."""
         found = self._read()
         if found is None:
-            self._refuse_topics(name)
             return Identity(name)
         if found.name != name:
             raise StorageError(
@@ -52,17 +49,8 @@ class IdentityFile:
         found = self._read()
         if found is not None:
             raise StorageError(
-                f"the data folder belongs to node {found.name!r} of cluster {found.cluster_id}, and this node is told of no other; "
+                f"the data folder belongs to node {found.name!r} of a cluster ({found.cluster_id}), and this node is told of no other; "
                 "give --peers as before, or another --data-dir"
-            )
-
-    def _refuse_topics(self, name: str) -> None:
-        """Who joins for the first time brings nothing along: the cluster would not know the topics, and their logs would be put aside."""
-        held = sorted(entry.name for entry in self._disk.list(LOGS) if entry.name != METADATA_TOPIC)
-        if held:
-            raise StorageError(
-                f"the data folder holds topics of a broker that ran alone ({', '.join(held[:3])}{' ...' if held[3:] else ''}), and node "
-                f"{name!r} is to join a cluster; give another --data-dir, or leave out --peers"
             )
 
     def _read(self) -> Identity | None:
@@ -76,12 +64,15 @@ class IdentityFile:
                 f"{_FILE} cannot be read: {error}; move it away if you know what you do"
             ) from error
 
-    def note_cluster(self, identity: Identity, cluster_id: str) -> Identity:
-        """Raises WrongCluster if the folder was part of another."""
+    def note_cluster(self, identity: Identity, cluster_id: str | None) -> Identity:
+        """On disk when this returns, also of a cluster that has no id yet: before the first topic of it is. Raises WrongCluster if the folder was
+        part of another."""
+        if cluster_id is None:
+            cluster_id = identity.cluster_id
         if identity.cluster_id is not None and identity.cluster_id != cluster_id:
-            raise WrongCluster(identity.cluster_id, cluster_id)
+            raise WrongCluster(identity.cluster_id, str(cluster_id))
         named = structs.replace(identity, cluster_id=cluster_id, is_clean=False)
-        if named.cluster_id != identity.cluster_id:
+        if named.cluster_id != identity.cluster_id or read_file(self._disk, _FILE) is None:
             self._save(named)
         return named
 

@@ -9,11 +9,12 @@ from collections.abc import Collection, Coroutine, Sequence
 from goqueue import __version__
 from goqueue.core.catalog import AlterPartitions, Event, NodeRegistered, NodeRemoved, NodeStateChanged
 from goqueue.core.cluster.commands import InSyncProposal
+from goqueue.core.cluster.events import ClusterNamed
 from goqueue.core.cluster.nodes import Endpoints, NodeState
 from goqueue.core.cluster.partitions import NEVER
 from goqueue.core.raft.config import RaftConfig
 from goqueue.log.disk import Disk
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import GoQueueError, StorageError
 from goqueue.node.clock import Clock
 from goqueue.node.cluster.confirming import Confirming
 from goqueue.node.cluster.controller import Controller
@@ -129,14 +130,19 @@ class ClusterMember:
     async def join(self, endpoints: Endpoints) -> None:
         """Become one of them, fenced; the catalogue is known when this returns."""
         node = await self.membership.join(endpoints, is_clean=self._identity.is_clean, lost=[])
+        await self._note_cluster()
+        self.replication.number = node.number
+        if self._metadata.catalog.cluster_id != self._identity.cluster_id:
+            self._spawn(self._save_cluster())
+        self._remember()
+
+    async def _note_cluster(self) -> None:
         cluster_id = self._metadata.catalog.cluster_id
-        if cluster_id is not None:
-            async with self._writing:
+        async with self._writing:
+            if not self._has_ended:
                 self._identity = await self._threads.run(
                     lambda: self._file.note_cluster(self._identity, cluster_id)
                 )
-        self.replication.number = node.number
-        self._remember()
 
     async def report_lost(self, endpoints: Endpoints, lost: list[tuple[str, int]]) -> None:
         """Partitions are not here, or damaged, that should be whole: nobody may count on them."""
@@ -169,6 +175,8 @@ class ClusterMember:
         return self._identity.addresses.get(name)
 
     def _note_nodes(self, events: Sequence[Event]) -> None:
+        if any(isinstance(event, ClusterNamed) for event in events) and self.replication.number >= 0:
+            self._spawn(self._save_cluster())  # the first nodes join before their cluster has an id
         if any(isinstance(event, NodeRegistered | NodeRemoved) for event in events):
             self._remember()
         if any(isinstance(one, NodeStateChanged) and one.state is not NodeState.FENCED for one in events):
@@ -186,6 +194,12 @@ class ClusterMember:
     def _strangers(self) -> dict[str, str]:
         nodes = self._metadata.catalog.nodes()
         return {node.name: node.endpoints.cluster for node in nodes if node.name not in self._configured}
+
+    async def _save_cluster(self) -> None:
+        try:
+            await self._note_cluster()
+        except (OSError, StorageError) as error:
+            logger.warning("the id of the cluster could not be saved error=%r", str(error))
 
     async def _save_addresses(self) -> None:
         async with self._writing:
