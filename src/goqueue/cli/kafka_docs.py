@@ -60,7 +60,7 @@ _NOTES = {
     "describe_share_group_offsets": "with lag from 1 on",
     "add_partitions_to_txn": "KIP-890 from 4 on",
     "end_txn": "the epoch rises with every transaction from 5 on (KIP-890)",
-    "elect_leaders": "there is one node, so no election is ever needed",
+    "elect_leaders": "preferred and unclean (KIP-460); a node alone leads everything already",
     "delete_records": "durable before the answer",
     "enrol_in_joint": "our own: a part in a batch that many write and one commits (ADR 27); other clients pass it over",
     "end_joint": "our own: one verdict about all parts of a batch",
@@ -68,7 +68,10 @@ _NOTES = {
 _DIFFERENCES = """
 ## What differs from Apache Kafka
 
-- There is one node. Its id is 1, it leads every partition, and a replication factor is 1, or -1 for the default.
+- A node alone has the id 1 and leads every partition, and a replication factor is 1, or -1 for the default. In a cluster ([cluster.md](cluster.md)) it is
+  up to the number of nodes.
+- `min.insync.replicas` above the number of replicas that a partition has counts as that number: so the default of 2 in a cluster refuses nothing to a topic with one replica. Kafka
+  would take no `acks=all` there.
 - `acks=all` is on disk (fsync) when it is answered; Kafka answers when it is in the memory of the replicas. Requests of
   one connection share an fsync, so pipelining costs nothing. `acks=1` is synced within `log.flush_interval_ms`.
 - `__consumer_offsets` and `__transaction_state` exist, but clients do not see them and cannot read or write them.
