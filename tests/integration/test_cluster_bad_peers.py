@@ -59,7 +59,7 @@ def test_damaged_metadata_is_put_aside_and_fetched_again(folder: Path) -> None:
 
 
 def test_second_process_under_the_name_of_a_node_does_not_join_and_the_first_goes_on(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, patience=5) as cluster:  # one that is suspected is not protected
+    with LocalCluster(tmp_path, patience=5) as cluster:  # one that is dead is not protected
         rest = Rest(cluster)
         create(cluster, "orders", ASSIGNMENTS)
         victim = next(number for number in (1, 2, 3) if number != controller(rest, 1))

@@ -33,6 +33,7 @@ PARTITION_COUNT = 6
 STEADY_COUNT = 3
 MEMBER_COUNT_MAX = 5
 PROGRESS_TIMEOUT_S = 60.0
+UNNOTICED_S = 7.0  # a session, and the heartbeat in whose answer the others hear of it
 PROTOCOLS: dict[str, dict[str, object]] = {
     "eager": {
         "partition.assignment.strategy": "range",
@@ -317,7 +318,7 @@ def pauses(members: list[Member], changes: list[tuple[float, str, str]]) -> list
 
 def check_only_moved_partitions_were_revoked(members: list[Member], ends: list[float]) -> None:
     """What a cooperative member gives up goes to somebody else: the next to process it is another, unless somebody came to an
-    end meanwhile."""
+    end meanwhile, or had come to one that the group did not know yet: what was meant for them comes back."""
     order: dict[int, list[tuple[float, str]]] = defaultdict(list)
     for member in members:
         for event in _processed(member):

@@ -76,6 +76,7 @@ class FaultyNetwork:
     def heal(self) -> None:
         for way in self._ways.values():
             self._do(way.heal)
+        self._do(self._spare)
 
     def close(self) -> None:
         """Every connection ends. No error if they have ended already."""
@@ -100,6 +101,11 @@ class FaultyNetwork:
     def _doom(self, way: tuple[int, int]) -> None:
         for connection, its in self._connections.items():
             connection.is_doomed = connection.is_doomed or its == way
+
+    def _spare(self) -> None:
+        """Who has said nothing since it was doomed goes on."""
+        for connection in self._connections:
+            connection.is_doomed = False
 
     async def _end(self) -> None:
         for listener in self._listeners:

@@ -68,8 +68,10 @@ def check_folder(data_dir: str, count: int) -> None:
 
 
 def refuse_nodes(data_dir: str) -> None:
-    """For a broker of its own in the folder: it would begin empty beside what is there."""
-    _refuse_others(Path(data_dir), 0)
+    """For a broker of its own in the folder: it would begin empty beside what is there, unless it has run there before."""
+    root = Path(data_dir)
+    if not (root / LOGS).exists():
+        _refuse_others(root, 0)
 
 
 def _refuse_others(root: Path, count: int) -> None:

@@ -73,6 +73,8 @@ async def run_broker(config: Config, *, on_ready: OnReady, stop: Stop | None = N
         folder.release()
     if node.failed.is_set():
         # Without a checkpoint of a state that cannot be trusted: the next start reads the log again.
+        if isinstance(node.failure, WrongCluster):
+            raise BrokerFailed(node.failure.sentence)
         raise BrokerFailed("the broker stopped because of an internal error; its log says which")
 
 
@@ -165,7 +167,7 @@ async def _serve(
     stop: Stop,
     meet: Callable[[str], Awaitable[None]] | None = None,
 ) -> None:
-    """`meet` is told where this node listens for others, before it joins them."""
+    """Where there are others, `meet` is told where this node listens for them, before it joins them."""
     started: list[Server] = []
     try:
         http = await _started(servers.http, config.http, started)
@@ -177,10 +179,7 @@ async def _serve(
         if servers.cluster is not None:
             cluster = await _started(servers.cluster, config.cluster_listen, started)
             listening = Listening(http, kafka, cluster)
-            if meet is not None:
-                await meet(str(cluster))
-            work = node.start(_endpoints(config, listening), servers.kafka.open)
-            await _first_of(stop.asked, node.failed, work=work)
+            await _first_of(stop.asked, node.failed, work=_joined(config, node, servers, listening, meet))
         logger.info("listening %s", listening)
         if not stop.asked.is_set() and not node.failed.is_set():
             on_ready(listening)
@@ -196,6 +195,18 @@ async def _serve(
                 for server in started
             )
         )
+
+
+async def _joined(
+    config: Config,
+    node: Node,
+    servers: Servers,
+    listening: Listening,
+    meet: Callable[[str], Awaitable[None]] | None,
+) -> None:
+    if meet is not None:
+        await meet(str(listening.cluster))
+    await node.start(_endpoints(config, listening), servers.kafka.open)
 
 
 def _endpoints(config: Config, listening: Listening) -> Endpoints:

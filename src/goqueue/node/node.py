@@ -395,6 +395,11 @@ class Node:
             wait_ms=self.config.groups.gate_wait_ms,
         )
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What has happened that cannot, once `failed` is set."""
+        return self._tasks.failure
+
     async def begin(self) -> None:
         """Read the metadata and take part in the quorum; a cluster's listener must be up soon after."""
         self._started_at = asyncio.get_running_loop().time()

@@ -13,6 +13,7 @@ class OwnTasks:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self.failed = asyncio.Event()  # see `fail`
+        self.failure: BaseException | None = None  # the first
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -23,6 +24,7 @@ class OwnTasks:
     def fail(self, error: BaseException) -> None:
         """Something happened that cannot: whoever runs the node must end it, and must not call it a clean stop."""
         logger.critical("the node must stop", exc_info=error)
+        self.failure = self.failure or error
         self.failed.set()
 
     async def end(self) -> None:

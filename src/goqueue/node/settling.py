@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from goqueue.model.errors import GoQueueError
+
+_COUNT_MIN: Final = 64  # before those are looked for who wait no longer
 
 
 class _Unsettled(NamedTuple):
@@ -17,9 +19,13 @@ class _Unsettled(NamedTuple):
 class Settling:
     def __init__(self) -> None:
         self._unsettled: list[_Unsettled] = []
+        self._count_max = _COUNT_MIN
 
     def add(self, end: int, *, gives_up: bool) -> asyncio.Future[None]:
         """Done when everything before `end` is committed."""
+        if len(self._unsettled) >= self._count_max:
+            self._unsettled = [one for one in self._unsettled if not one.future.done()]
+            self._count_max = max(_COUNT_MIN, 2 * len(self._unsettled))
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unsettled.append(_Unsettled(end, gives_up, future))
         return future

@@ -129,7 +129,7 @@ class PeerLinks:
         return decoded(CONFIRMEDS, await self._look(target, CONFIRMED, self._times.confirm_ms), target)
 
     async def state(self, target: str) -> ClusterState:
-        return decoded(STATES, await self._look(target, STATE, self._times.ask_ms), target)
+        return decoded(STATES, await self._look(target, STATE, self._times.beat_ms), target)
 
     async def health(self, target: str) -> ClusterHealth:
         return decoded(HEALTHS, await self._look(target, HEALTH, self._times.beat_ms), target)

@@ -69,6 +69,12 @@ def test_the_folder_of_a_cluster_is_not_for_a_broker_of_its_own(tmp_path: Path) 
         refuse_nodes(str(tmp_path))
 
 
+def test_a_broker_of_its_own_that_has_run_beside_a_cluster_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "node-1").mkdir()
+    (tmp_path / "logs").mkdir()
+    refuse_nodes(str(tmp_path))
+
+
 def test_the_secret_is_made_once_and_for_its_owner_only(tmp_path: Path) -> None:
     path = Path(keep_secret(str(tmp_path)))
     secret = path.read_text()

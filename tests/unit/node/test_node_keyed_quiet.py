@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from tests.support.keyed_batches import KEYED, grown, key_of, keys_in, send, until
+from tests.support.keyed_batches import KEYED, grown, key_of, keys_in, passed, send, until
 from tests.support.nodes import create, in_one_life, read_all
 
 from goqueue.log.batch import build_batch, read_header
@@ -68,7 +68,7 @@ def test_what_comes_straight_waits_until_the_old_partition_has_taken_something_y
         await grown(node, 1, 2, is_quiet=False)
         made_ms = node.clock.now_ms()
         await refused(node, made_ms)  # it has just opened
-        await asyncio.sleep(QUIET_S)
+        await passed(QUIET_S)
         await send(node, OLD, GOES, producer=first(), made_ms=made_ms - 1)
         await refused(node, made_ms)
         await send(node, NEW, GOES, producer=Producer(8, 0, 0))  # another has nothing under way
@@ -94,7 +94,7 @@ def test_something_younger_does_not_spare_the_moment_of_quiet() -> None:
         made_ms = node.clock.now_ms()
         await send(node, OLD, STAYS, GOES, producer=first(), made_ms=made_ms + 1)
         await refused(node, made_ms)
-        await asyncio.sleep(QUIET_S)
+        await passed(QUIET_S)
         await send(node, NEW, GOES, producer=first(), made_ms=made_ms)
 
     in_one_life(life)
@@ -136,7 +136,7 @@ def test_who_sends_nothing_more_to_the_old_partition_waits_for_as_long_as_client
     async def life(node: Node) -> None:
         await create(node, "t", 1, **KEYED)
         await send(node, OLD, STAYS, producer=first())
-        await asyncio.sleep(FOUND_S)
+        await passed(FOUND_S)
         await node.topics.grow("t", 2)
         made_ms = node.clock.now_ms()
         assert PATIENCE_S <= await seconds_until_taken(node, made_ms, nothing) <= PATIENCE_S + 1
@@ -147,7 +147,7 @@ def test_who_sends_nothing_more_to_the_old_partition_waits_for_as_long_as_client
 def test_after_a_change_of_leader_of_the_old_partition_clients_have_longer_to_find_it() -> None:
     async def life(node: Node) -> None:
         await grown(node, 1, 2)
-        await asyncio.sleep(FOUND_S)
+        await passed(FOUND_S)
         await send(node, OLD, STAYS, producer=first())
         node.keyed.note_leadership("t", OLD, True)
         made_ms = node.clock.now_ms()
@@ -165,7 +165,7 @@ def test_whoever_has_found_the_new_leader_of_the_old_partition_waits_no_longer(
 
     async def life(node: Node) -> None:
         await grown(node, 1, 2, message_timestamp_type="LogAppendTime" if is_repeated else "CreateTime")
-        await asyncio.sleep(FOUND_S)
+        await passed(FOUND_S)
         await send(node, OLD, STAYS, producer=first())
         made_ms = node.clock.now_ms()
         if is_repeated:
@@ -213,13 +213,13 @@ def test_a_producer_that_is_two_changes_behind_is_waited_for() -> None:
         await grown(node, 1, 2)
         await node.topics.grow("t", 4)
         await until(node, lambda now: now.stage == "steady")
-        await asyncio.sleep(QUIET_S)
+        await passed(QUIET_S)
         goes, made_ms = key_of(3, 4), node.clock.now_ms()
         await send(node, 0, goes, producer=first(), made_ms=made_ms - 1)  # as if there was one partition
         for _ in range(2):
             with pytest.raises(HomeUndecided, match="the old way"):
                 await send(node, 3, goes, producer=first(), made_ms=made_ms)
-            await asyncio.sleep(QUIET_S)
+            await passed(QUIET_S)
         await send(node, 0, key_of(0, 4), producer=first(1), made_ms=made_ms + 1)
         await send(node, 3, goes, producer=first(), made_ms=made_ms)
         assert await keys_in(node, 3) == [goes] * 2
@@ -234,7 +234,7 @@ def test_a_partition_that_goes_does_not_send_on_what_would_overtake_what_waits_w
         key = key_of(3, 4)  # at home in 0, then 1, then 3, then 1 again
         await create(node, "t", 1, **KEYED)
         await send(node, 0, key, producer=first())
-        await asyncio.sleep(FOUND_S)
+        await passed(FOUND_S)
         for count in (2, 4):
             await node.topics.grow("t", count)
             await until(node, lambda now: now.stage == "steady")
@@ -242,13 +242,13 @@ def test_a_partition_that_goes_does_not_send_on_what_would_overtake_what_waits_w
         for index in (1, 3):  # as it learns of them
             with pytest.raises(HomeUndecided, match="the old way"):
                 await send(node, index, key, producer=first(), made_ms=made_ms)
-        await asyncio.sleep(QUIET_S)
+        await passed(QUIET_S)
         await send(node, 3, key, producer=Producer(8, 0, 0))  # so that it stays for a while
         await node.topics.shrink("t", 2)
         await until(node, lambda now: not now.unfenced)
         del node.keyed.division._quiet._watches[node._table.get("t").partition(3)]  # as on another node
         node.keyed.note_leadership("t", 3, True)
-        await asyncio.sleep(QUIET_S)
+        await passed(QUIET_S)
         with pytest.raises(HomeUndecided, match="the old way"):
             await send(node, 3, key, producer=first(), made_ms=made_ms + 1, value=b"younger")
         await send(node, 0, key_of(0, 4), producer=first(1), made_ms=made_ms + 2)
@@ -289,7 +289,7 @@ def test_what_the_old_partition_has_refused_is_waited_for() -> None:
 
     async def life(node: Node) -> None:
         await grown(node, 1, 2)
-        await asyncio.sleep(FOUND_S)
+        await passed(FOUND_S)
         made_ms, quiet = node.clock.now_ms(), node.keyed.division._quiet
         header = read_header(build_batch([], made_ms - 1, producer=first()))
         for _ in range(5):  # it comes again and again, and is refused
@@ -306,7 +306,7 @@ def test_what_the_old_partition_has_refused_is_waited_for() -> None:
 def test_what_is_refused_before_anybody_looks_at_its_keys_is_waited_for() -> None:
     async def life(node: Node) -> None:
         await grown(node, 1, 2)
-        await asyncio.sleep(FOUND_S)
+        await passed(FOUND_S)
         made_ms = node.clock.now_ms()
         with (
             patch.object(publish, "check_replicas", raising(NotEnoughReplicas("the test says so"))),
@@ -362,7 +362,7 @@ def test_what_is_being_worked_on_is_waited_for_unless_all_that_is_older_is_done(
 
     async def life(node: Node) -> None:
         await grown(node, 1, 2)
-        await asyncio.sleep(FOUND_S)
+        await passed(FOUND_S)
         made_ms = node.clock.now_ms()
         await send(node, OLD, GOES, producer=first(), made_ms=made_ms - 1)
         async with node.keyed.division._turns.of(old_partition(node), 7):
@@ -379,7 +379,7 @@ def test_what_is_being_worked_on_is_waited_for_unless_all_that_is_older_is_done(
 def test_nobody_waits_for_quiet_for_ever() -> None:
     async def life(node: Node) -> None:
         await grown(node, 1, 2)
-        await asyncio.sleep(FOUND_S)
+        await passed(FOUND_S)
         sequences = iter(range(1_000))
 
         async def send_the_old_way() -> None:
@@ -401,7 +401,7 @@ def test_who_leads_anew_and_has_nothing_of_a_producer_waits_for_what_it_sent_fir
         await grown(node, 1, 2, is_quiet=False)
         await refused(node, node.clock.now_ms())
         node.keyed.note_leadership("t", NEW, True)
-        await asyncio.sleep(QUIET_S)
+        await passed(QUIET_S)
         with pytest.raises(HomeUndecided, match="sequence 0 comes before"):
             await send(node, NEW, GOES, producer=first(1))
         await send(node, NEW, GOES, producer=first(0))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from msgspec.structs import replace
-from tests.support.keyed_batches import grown, key_of, keys_in, scaling_of, send, until
+from tests.support.keyed_batches import grown, key_of, keys_in, passed, scaling_of, send, until
 from tests.support.nodes import in_one_life
 
 from goqueue.core.cluster.scaling import Scaling, begin, drain, fence, grow, release, shrink
@@ -55,7 +55,7 @@ async def change(node: Node, count: int) -> None:
     else:
         await node.topics.grow("t", count)
         await until(node, lambda now: now.stage == "steady")
-    await asyncio.sleep(QUIET_S)
+    await passed(QUIET_S)
 
 
 # ---------------------------------------------------------------- stored once

@@ -18,6 +18,7 @@ from goqueue.node.dead_letters.arrivals import Here
 from goqueue.node.partition import Stored
 from goqueue.node.replication.contact import Contact
 from goqueue.node.replication.leadership import Leadership
+from goqueue.node.settling import Settling
 
 ME, OTHER = 1, 2
 DEAD_MS = 1_000
@@ -55,6 +56,24 @@ def test_a_dead_letter_has_not_arrived_because_something_else_has() -> None:
             await here.settled()
 
     on_stage(play)
+
+
+def test_who_waits_no_longer_is_not_remembered() -> None:
+    """Producers ask again and again while too few replicas are there, and nothing is ever reached."""
+
+    async def play() -> int:
+        settling = Settling()
+        patient = settling.add(1, gives_up=False)
+        for _ in range(10_000):
+            settling.add(1, gives_up=True).cancel()
+        settling.reached(1)
+        assert patient.done()
+        settling = Settling()
+        for _ in range(10_000):
+            settling.add(1, gives_up=True).cancel()
+        return len(settling._unsettled)
+
+    assert asyncio.run(play()) < 100
 
 
 def test_only_who_gives_up_is_told_that_a_leader_is_cut_off() -> None:

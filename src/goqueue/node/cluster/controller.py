@@ -81,12 +81,13 @@ class Controller:
         return done
 
     def _refuse_namesake(self, join: Join) -> None:
-        """Whoever has started again is where it was, or has not been heard of for a while."""
+        """Whoever has started again is where it was, or has not been heard of for so long that it is dead. One that is only suspected may be
+        standing still, and go on."""
         node = self._metadata.catalog.node(join.name)
         if node is None or node.incarnation == join.incarnation or node.state is NodeState.FENCED:
             return
         there, here = node.endpoints.cluster, join.endpoints.cluster
-        if there != here and self.status(join.name) in (Status.ALIVE, Status.LEAVING):
+        if there != here and self.status(join.name) is not Status.DEAD:
             raise NameTaken(join.name, there, here)
 
     async def beat(self, beat: Beat) -> BeatAnswer:

@@ -132,8 +132,6 @@ class ClusterMember:
         node = await self.membership.join(endpoints, is_clean=self._identity.is_clean, lost=[])
         await self._note_cluster()
         self.replication.number = node.number
-        if self._metadata.catalog.cluster_id != self._identity.cluster_id:
-            self._spawn(self._save_cluster())
         self._remember()
 
     async def _note_cluster(self) -> None:
@@ -164,10 +162,12 @@ class ClusterMember:
         await self.membership.gone()
 
     async def end(self) -> None:
-        """Everything is on disk, and this is the last thing to be written."""
+        """Everything is on disk, and this is the last thing to be written. The end is clean if all that is held was opened and found whole; who
+        has not joined has held nothing, and leaves it at how the process before has ended."""
         async with self._writing:
             self._has_ended = True
-            if self._identity.cluster_id is not None:
+            is_clean = self.membership.is_ready if self.replication.number >= 0 else self._identity.is_clean
+            if is_clean and self._identity.cluster_id is not None:
                 await self._threads.run(lambda: self._file.end(self._identity))
 
     def remembered_address(self, name: str) -> str | None:
@@ -175,9 +175,7 @@ class ClusterMember:
         return self._identity.addresses.get(name)
 
     def _note_nodes(self, events: Sequence[Event]) -> None:
-        if any(isinstance(event, ClusterNamed) for event in events) and self.replication.number >= 0:
-            self._spawn(self._save_cluster())  # the first nodes join before their cluster has an id
-        if any(isinstance(event, NodeRegistered | NodeRemoved) for event in events):
+        if any(isinstance(event, NodeRegistered | NodeRemoved | ClusterNamed) for event in events):
             self._remember()
         if any(isinstance(one, NodeStateChanged) and one.state is not NodeState.FENCED for one in events):
             self.replication.note_unfenced()
@@ -188,7 +186,11 @@ class ClusterMember:
 
     def _remember(self) -> None:
         """Only once it has joined: what is replayed before is older than what is remembered."""
-        if self.replication.number >= 0 and self._strangers() != self._identity.addresses:
+        if self.replication.number < 0:
+            return
+        if self._metadata.catalog.cluster_id != self._identity.cluster_id:
+            self._spawn(self._save_cluster())  # the first nodes join before their cluster has an id
+        if self._strangers() != self._identity.addresses:
             self._spawn(self._save_addresses())
 
     def _strangers(self) -> dict[str, str]:

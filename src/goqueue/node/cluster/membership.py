@@ -97,6 +97,15 @@ class Membership:
         return self._heard_ms
 
     @property
+    def has_joined(self) -> bool:
+        return self._joined.is_set()
+
+    @property
+    def is_ready(self) -> bool:
+        """All that it holds is open."""
+        return self._is_ready
+
+    @property
     def incarnation(self) -> str:
         return self._incarnation
 
@@ -234,12 +243,16 @@ class Membership:
 
     async def gone(self) -> None:
         """Nobody has to wait for this node any more: it has stopped."""
+        if not self.has_joined:
+            return
         try:
             async with asyncio.timeout(self._config.heartbeat_ms / 1_000):
                 while not await self._told_that_it_is_gone():  # noqa: ASYNC110 - asked again and again
                     await asyncio.sleep(_LEAVE_PAUSE_S)
-        except (TimeoutError, GoQueueError) as error:
-            logger.info("nobody has heard that this node is gone error=%r", str(error))
+        except TimeoutError:
+            logger.info("nobody has heard that this node is gone error='there is no controller'")
+        except GoQueueError as error:
+            logger.info("nobody has heard that this node is gone error=%r", error.sentence)
 
     async def _told_that_it_is_gone(self) -> bool:
         try:

@@ -30,9 +30,8 @@ logger = logging.getLogger(__name__)
 _GATHER_S: Final = 0.005  # so that many changes at once are one more request
 _SYNC_S: Final = 0.01  # before it is asked again whether everything is on disk
 _PAUSE_S: Final = 0.1  # after a failure of the other node, or of one partition
-_BYTES_MIN: Final = (
-    1024 * 1024
-)  # of one partition in one answer; of one that is far behind as much as the answer holds
+# Of one partition in one answer; of one that is far behind as much as the answer holds.
+_BYTES_MIN: Final = 1024 * 1024
 _NO_EPOCH: Final = -1
 
 Place = tuple[str, int]

@@ -37,14 +37,12 @@ from goqueue.node.partition import Partition
 from goqueue.node.scaling.ports import NOTHING_YET, Silence
 
 QUIET_S: Final = 2.0  # clients of Kafka try again after a second at most
-PATIENCE_S: Final = (
-    10.0  # with one producer, for one change: one that always sends what lives elsewhere is never quiet
-)
+# With one producer, for one change: one that always sends what lives elsewhere is never quiet.
+PATIENCE_S: Final = 10.0
 FOUND_S: Final = 30.0  # clients wait for up to ten seconds, some for thirty, before they connect again to a node that was gone
 _REMEMBERED_S: Final = 30.0  # longer than any client waits before it tries again
-_MISSING_S: Final = (
-    3.0  # until the first batch of a producer is taken for one that was stored and forgotten long ago
-)
+# Until the first batch of a producer is taken for one that was stored and forgotten long ago.
+_MISSING_S: Final = 3.0
 _COUNT_MAX: Final = 10_000  # producers of one partition; the oldest are forgotten
 
 Change = tuple[int, int]
