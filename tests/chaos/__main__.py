@@ -42,6 +42,7 @@ def main() -> int:
         seed=seed,
         many=2 if options.many else 1,
         is_patient=not options.impatient,
+        older=Path(options.older).absolute() if options.older else None,
     )
     if options.debug:
         os.environ[DEBUG_VARIABLE] = options.debug
@@ -129,6 +130,11 @@ def _options() -> argparse.Namespace:
         "--impatient",
         action="store_true",
         help="the next fault comes on time, though replicas are still missing from the last one",
+    )
+    parser.add_argument(
+        "--older",
+        metavar="CHECKOUT",
+        help="of another version (git worktree add): all nodes begin with it, and the fault `upgrade` replaces it in one after another",
     )
     parser.add_argument(
         "--keep", metavar="FOLDER", help="for logs, data and histories; else they are removed"

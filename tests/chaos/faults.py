@@ -81,6 +81,15 @@ def _rolling(scene: Scene) -> Begun:
     return Begun("stop and start every node", lambda: None)
 
 
+def _upgrade(scene: Scene) -> Begun:
+    """The next one that is not of this version; until the last they are of two. After that, one that is, as for the next version."""
+    older = [one for one in scene.nodes if scene.world.nodes.is_older(one) and _is_up(scene, one)]
+    node = older[0] if older else scene.victim()
+    scene.world.nodes.stop(node)
+    scene.world.nodes.upgrade(node)
+    return Begun(f"upgrade {name_of(node)}", lambda: scene.world.nodes.start(node))
+
+
 def _isolate(scene: Scene) -> Begun:
     node = scene.victim()
     scene.world.isolate(node)
@@ -128,6 +137,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "pause": _pause,
     "restart": _restart,
     "rolling": _rolling,
+    "upgrade": _upgrade,
     "isolate": _isolate,
     "slow": _slow,
     "reset": _reset,
@@ -142,4 +152,6 @@ def possible(names: Sequence[str], world: World) -> tuple[list[str], dict[str, s
     refused = {name: reason for name, reason in world.refusals.items() if name in names}
     if "ring" in names and world.node_count < 5:
         refused.setdefault("ring", "a ring of fewer than five nodes has no node that two others do not see")
+    if "upgrade" in names and not any(map(world.nodes.is_older, range(1, world.node_count + 1))):
+        refused.setdefault("upgrade", "all nodes are of this version; give --older CHECKOUT")
     return [name for name in names if name not in refused], refused

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tests.chaos.facts import Facts, Slot
-from tests.chaos.history import Op, Phase
+from tests.chaos.history import Event, Op, Phase
 
 
 class LostWrite:
@@ -73,6 +73,21 @@ class InconsistentOffsets:
                 yield f"{_at(slot)} is {' and '.join(sorted(values))}"
 
 
+class NonmonotonicSend:
+    """What one producer sent to a partition is there in another order. (What its program sends once more is a new record.)"""
+
+    name = "nonmonotonic-send"
+
+    def check(self, facts: Facts) -> Iterator[str]:
+        last: dict[tuple[str, str, str, int], tuple[Slot, str]] = {}
+        for by, slot, value in _sent(facts):
+            of = (by.load, by.process, *slot[:2])
+            before, earlier = last.get(of, (slot, value))
+            if slot[2] < before[2]:
+                yield f"{by.process} sent {value} after {earlier}; they are at {_at(slot)} and {_at(before)}"
+            last[of] = slot, value
+
+
 class NonmonotonicPoll:
     """A reader that did not seek was given an offset again, or an earlier one."""
 
@@ -130,6 +145,21 @@ def _acknowledged_somewhere(facts: Facts) -> Iterator[tuple[str, str]]:
         invoked, ended = attempt
         if ended is not None and attempt.is_ok and not invoked.due_ms and ended.offset < 0:
             yield invoked.topic, invoked.value
+
+
+def _sent(facts: Facts) -> Iterator[tuple[Event, Slot, str]]:
+    """What was confirmed, in the order in which it was sent: by the operation that sent it, and where it is, as the client was told or,
+    where it was not, as it was found at the end."""
+    for attempt in facts.tries(Op.PUBLISH, Op.TRANSACT):
+        invoked, ended = attempt
+        if ended is None or not attempt.is_ok or invoked.due_ms:
+            continue
+        if ended.offset >= 0:
+            yield invoked, (invoked.topic, ended.partition, ended.offset), invoked.value
+            continue
+        for value in invoked.values or (invoked.value,):
+            for slot in facts.stored_values(invoked.topic).get(value, [])[:1]:
+                yield invoked, slot, value
 
 
 def _steps(facts: Facts) -> Iterator[tuple[str, Slot, int]]:

@@ -78,12 +78,16 @@ class LoopbackWorld:
                 self._links.close()
 
 
-def loopback_world(folder: Path, node_count: int) -> LoopbackWorld:
+def loopback_world(folder: Path, node_count: int, older: Path | None = None) -> LoopbackWorld:
     """Each node a process of its own."""
     addresses = free_addresses(node_count)
     links = Links(addresses)
     nodes = NodeProcesses(
-        folder, addresses, data=lambda number: folder / name_of(number), outlook=links.outlook
+        folder,
+        addresses,
+        data=lambda number: folder / name_of(number),
+        outlook=links.outlook,
+        older=older,
     )
     return LoopbackWorld(nodes, node_count, links.addresses, links)
 

@@ -39,7 +39,7 @@ _QUEUE: Final = "400ms"  # what would wait longer than that is lost
 class NamespaceWorld:
     """The last node has a small disk of its own, which can be filled; nobody else's."""
 
-    def __init__(self, folder: Path, node_count: int) -> None:
+    def __init__(self, folder: Path, node_count: int, older: Path | None = None) -> None:
         self.node_count = node_count
         self.refusals = {"reset": _UNTOUCHED}
         self._folder = folder
@@ -59,6 +59,7 @@ class NamespaceWorld:
             self._addresses,
             data=lambda number: folder / name_of(number) / _DATA,
             prefix=lambda number: ("ip", "netns", "exec", _space(number)),
+            older=older,
         )
         try:
             self._build()

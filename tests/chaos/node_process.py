@@ -19,6 +19,7 @@ from tests.support.broker import clean_environment, command_line
 READY: Final = re.compile(rb"^ready ", re.MULTILINE)
 START_S: Final = 120.0
 STOP_S: Final = 60.0
+_MODULES: Final = "PYTHONPATH"  # goes before what is installed
 # The nodes of one run; whoever else is on the machine does not know it.
 SECRET_VARIABLE: Final = "GOQUEUE_CLUSTER__SECRET"
 # Who leaves while the coordinator moves is not heard (clients do not say it twice), and holds its partitions until then.
@@ -38,11 +39,16 @@ class NodeProcess:
         outlook: Outlook,
         secret: str,
         prefix: Sequence[str] = (),
+        older: Path | None = None,
     ) -> None:
+        """`older` is a checkout of another version, which it runs until it is upgraded."""
         self._number = number
         self._errors = folder / f"{name_of(number)}.log"
         self._command = [*prefix, *command_line("serve", *_options(number, data, addresses, outlook))]
         self._environment = clean_environment({**SETTINGS, **outlook.advertised, SECRET_VARIABLE: secret})
+        if older is not None:
+            self._environment[_MODULES] = str(older / "src")
+        self.is_older = older is not None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -60,6 +66,11 @@ class NodeProcess:
                 start_new_session=True,  # Ctrl-C is for the program, which then ends its nodes
             )
         self._wait_until_ready(self._process)
+
+    def upgrade(self) -> None:
+        """From the next start on."""
+        self._environment.pop(_MODULES, None)
+        self.is_older = False
 
     def stop(self) -> None:
         self._end(signal.SIGTERM)
@@ -119,6 +130,7 @@ class NodeProcesses:
         data: Callable[[int], Path],
         outlook: Callable[[int], Outlook] | None = None,
         prefix: Callable[[int], Sequence[str]] = lambda _: (),
+        older: Path | None = None,
     ) -> None:
         """Without an outlook nodes find each other where they listen."""
         secret = secrets.token_hex(16)
@@ -131,12 +143,19 @@ class NodeProcesses:
                 outlook=Outlook(addresses.peers) if outlook is None else outlook(number),
                 secret=secret,
                 prefix=prefix(number),
+                older=older,
             )
             for number in range(1, len(addresses.cluster) + 1)
         }
 
     def start(self, node: int) -> None:
         self._nodes[node].start()
+
+    def upgrade(self, node: int) -> None:
+        self._nodes[node].upgrade()
+
+    def is_older(self, node: int) -> bool:
+        return self._nodes[node].is_older
 
     def stop(self, node: int) -> None:
         self._nodes[node].stop()

@@ -30,7 +30,7 @@ _HEAL_S: Final = 120.0
 _COMPLAINT: Final = re.compile(r"^\S+ (error|critical) |^[\w.]*(Error|Exception|Violation)\b")
 
 
-WORLDS: Final[Mapping[str, Callable[[Path, int], World]]] = {
+WORLDS: Final[Mapping[str, Callable[[Path, int, Path | None], World]]] = {
     "namespaces": NamespaceWorld,
     "loopback": loopback_world,
     "local": supervised_world,  # as `goqueue serve --nodes` makes it
@@ -47,6 +47,7 @@ class Plan(NamedTuple):
     seed: int
     many: int = 1
     is_patient: bool = True
+    older: Path | None = None  # a checkout of another version, which all nodes begin with
 
 
 class Outcome(NamedTuple):
@@ -62,7 +63,7 @@ class Outcome(NamedTuple):
 
 @contextmanager
 def opened(plan: Plan, folder: Path) -> Iterator[World]:
-    world = WORLDS[plan.world](folder, plan.node_count)
+    world = WORLDS[plan.world](folder, plan.node_count, plan.older)
     try:
         yield world
     finally:

@@ -17,7 +17,7 @@ from typing import IO, Final
 
 from tests.chaos.loopback import LoopbackWorld
 from tests.chaos.node_process import SETTINGS, START_S, STOP_S, NodeFailed
-from tests.chaos.world import Addresses, name_of
+from tests.chaos.world import Addresses, NotPossible, name_of
 from tests.support.broker import clean_environment, command_line
 
 _ALL_READY: Final = re.compile(r"^ready nodes=\d+ http=(\S+) kafka=(\S+)")
@@ -25,10 +25,13 @@ _READY: Final = re.compile(r"^ready node=(\S+) ")
 _ENDED: Final = re.compile(r"node has ended name=(\S+) ")
 _OF_NODE: Final = re.compile(r"^(node-\d+) \| (.*)", re.DOTALL)
 _ANYWHERE: Final = ("--http", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--cluster", "127.0.0.1:0")
+_ONE_PROGRAM: Final = "one program starts all of them; use --world loopback or namespaces"
 _PAUSE_S: Final = 30.0  # the supervisor's longest, before a node that dies at once is started again
 
 
-def supervised_world(folder: Path, node_count: int) -> LoopbackWorld:
+def supervised_world(folder: Path, node_count: int, older: Path | None = None) -> LoopbackWorld:
+    if older is not None:
+        raise NotPossible(_ONE_PROGRAM)
     nodes = SupervisedNodes(folder, node_count)
     return LoopbackWorld(nodes, node_count, nodes.addresses)
 
@@ -83,6 +86,12 @@ class SupervisedNodes:
 
     def resume(self, node: int) -> None:
         os.kill(self._pid(node), signal.SIGCONT)
+
+    def upgrade(self, node: int) -> None:
+        raise NotPossible(_ONE_PROGRAM)
+
+    def is_older(self, node: int) -> bool:
+        return False
 
     def is_running(self, node: int) -> bool:
         name = name_of(node)

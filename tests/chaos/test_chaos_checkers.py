@@ -91,6 +91,7 @@ BAD: dict[str, Story] = {
     .published("b", 0, phase=UNKNOWN)
     .read((0, "a"), process="one")
     .read((0, "b"), process="two"),
+    "nonmonotonic-send": Story().published("a", 1).published("b", 0).final((0, "b"), (1, "a")),
     "nonmonotonic-poll": Story()
     .published("a", 0)
     .published("b", 1)
@@ -181,6 +182,20 @@ def test_a_good_history_of_a_log_has_no_anomaly() -> None:
     story.add("reader", Op.ASSIGN, OK, topic="t", places=_places([(0, "")])).read((0, "a"), (2, "c"))
     story.add("reader", Op.ASSIGN, OK, topic="t", places=_places([(0, "")])).read((0, "a"))
     assert _found(story.final((0, "a"), (2, "c"), end=5)) == set()
+
+
+def test_what_one_producer_sent_is_there_in_its_order() -> None:
+    assert (
+        _found(Story().published("a", 1).published("b", 0, phase=UNKNOWN).final((0, "b"), (1, "a"))) == set()
+    )
+    assert _found(Story().published("a", -1).published("b", 0).final((0, "b"), (1, "a"))) == {
+        "nonmonotonic-send"
+    }
+    outputs = output_of("a", "1"), output_of("b", "1")
+    story = Story().transacted(OK, *outputs).final((0, outputs[1]), (1, outputs[0]), topic="out")
+    assert _found(story) == {"nonmonotonic-send"}
+    other = Story().published("a", 1).done("other", Op.PUBLISH, topic="t", value="b", partition=0, offset=0)
+    assert _found(other.final((0, "b"), (1, "a"))) == set()
 
 
 def test_a_topic_that_is_not_there_at_the_end_has_lost_everything() -> None:

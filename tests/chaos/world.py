@@ -22,6 +22,12 @@ class Nodes(Protocol):
 
     def resume(self, node: int) -> None: ...
 
+    def upgrade(self, node: int) -> None:
+        """From its next start on it is of this version."""
+
+    def is_older(self, node: int) -> bool:
+        """It runs the version that the world began with, and that is not this one."""
+
     def is_running(self, node: int) -> bool:
         """False also for one that ended by itself and was started again by somebody else since."""
 

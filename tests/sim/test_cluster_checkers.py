@@ -75,6 +75,10 @@ def stored_twice(history: ClusterHistory) -> None:
     history.final[PART].read[2] = "a"
 
 
+def sent_by_nobody(history: ClusterHistory) -> None:
+    del history.sent["b"]
+
+
 def two_leaders(history: ClusterHistory) -> None:
     history.led.append(Led(PART, 1, ONE, 6.0))
 
@@ -95,8 +99,20 @@ def replicas_differ(history: ClusterHistory) -> None:
     history.final[PART].replicas["node-2"][1] = FinalBatch(0, b"C", {1: "b"})
 
 
+def read_otherwise(history: ClusterHistory) -> None:
+    history.final[PART].read[1] = "z"
+
+
 def end_goes_back(history: ClusterHistory) -> None:
     history.latest.append(Latest("s", PART, 1, 1, 9.0, 9.5))
+
+
+def served_beyond_the_end(history: ClusterHistory) -> None:
+    history.reads.append(Read("s", "node-2", PART, 0, {0: "a", 1: "b", 2: "c"}, 3, 7.9, 1))
+
+
+def epochs_go_back(history: ClusterHistory) -> None:
+    history.final[PART].replicas["node-1"][0] = FinalBatch(2, b"A", {0: "a"})
 
 
 def zombie_acks(history: ClusterHistory) -> None:
@@ -113,13 +129,17 @@ def nodes_disagree(history: ClusterHistory) -> None:
         (NoLostWrites(), lost),
         (OneValuePerOffset(), another_value),
         (NoDuplicates(), stored_twice),
+        (NoDuplicates(), sent_by_nobody),
         (OneLeaderPerEpoch(), two_leaders),
         (OneLeaderPerEpoch(), two_rulers),
         (AckedOnMinInSyncDisks(), too_few_disks),
         (ReadsStopAtHighWatermark(), read_too_far),
         (CommittedPrefixesEqual(), replicas_differ),
+        (CommittedPrefixesEqual(), read_otherwise),
         (HighWatermarkNeverGoesBack(), end_goes_back),
+        (HighWatermarkNeverGoesBack(), served_beyond_the_end),
         (EpochsFence(), zombie_acks),
+        (EpochsFence(), epochs_go_back),
         (MetadataAgrees(), nodes_disagree),
     ],
 )
