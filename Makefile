@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 SEEDS ?= 1000
+FIRST ?= 0
+WORKLOAD ?=
 CYCLES ?= 100
 SECONDS ?= 600
 KILLS ?= 20
@@ -51,8 +53,8 @@ check: $(DEV_READY) $(PACKAGE_READY) ## Check format, lint, types, layering, Kaf
 	$(BIN)/python -m pytest tests/unit/test_architecture.py tests/fuzz
 
 .PHONY: sim
-sim: $(DEV_READY) $(PACKAGE_READY) ## Simulate whole brokers with faults, SEEDS=1000 of them
-	$(BIN)/python -m goqueue.sim --seeds $(SEEDS)
+sim: $(DEV_READY) $(PACKAGE_READY) ## Simulate whole brokers with faults, SEEDS=1000 of them from FIRST=0, of one WORKLOAD= or all
+	$(BIN)/python -m goqueue.sim --seeds $(SEEDS) --first $(FIRST) $(if $(WORKLOAD),--workload $(WORKLOAD))
 
 .PHONY: mutants
 mutants: $(DEV_READY) $(PACKAGE_READY) ## Make the mistakes that the simulation must find, also those that take long

@@ -75,7 +75,7 @@ def run(run: Run) -> list[Line]:
 
 
 def _lines(sides: list[ClusterSide], changes: dict[str, list[_Change]], name: str, title: str) -> list[Line]:
-    return compare(
+    whole = compare(
         sides,
         changes,
         name=f"cluster.rebalance.{name}",
@@ -84,12 +84,20 @@ def _lines(sides: list[ClusterSide], changes: dict[str, list[_Change]], name: st
         value=lambda change: change.seconds,
         figures={
             "moved_partitions": lambda change: change.moved_count,
-            "pause_of_unmoved_s": lambda change: change.pause_s,
-            "usual_pause_s": lambda change: change.usual_pause_s,
             "pause_of_moved_s": lambda change: change.moved_pause_s,
         },
         goals={KafkaCluster.name: Goal(Bound.VALUE_BELOW, _REBALANCE_S_MAX)},
     )
+    unmoved = compare(
+        sides,
+        changes,
+        name=f"cluster.rebalance.{name}.unmoved",
+        title=f"{title} protocol: longest pause of a partition that stays where it is",
+        unit="s",
+        value=lambda change: change.pause_s,
+        figures={"usual_pause_s": lambda change: change.usual_pause_s},
+    )
+    return [*whole, *unmoved]
 
 
 def _measure(run: Run, side: ClusterSide, *, protocol: str) -> _Round:

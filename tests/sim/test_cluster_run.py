@@ -32,6 +32,18 @@ def test_readers_at_followers_see_what_others_see() -> None:
         assert outcome.violations == [], f"replay: python -m goqueue.sim --workload racks --seed {seed}"
 
 
+def test_queues_and_delays_move_with_their_partitions() -> None:
+    for seed in range(4):
+        outcome = run_quietly(("queues", seed))
+        assert outcome.violations == [], f"replay: python -m goqueue.sim --workload queues --seed {seed}"
+
+
+def test_keys_keep_their_order_while_partitions_come_and_go() -> None:
+    for seed in range(3):
+        outcome = run_quietly(("keyed", seed))
+        assert outcome.violations == [], f"replay: python -m goqueue.sim --workload keyed --seed {seed}"
+
+
 def test_same_seed_gives_the_same_run() -> None:
     assert run_quietly(("cluster", 4)) == run_quietly(("cluster", 4))
 

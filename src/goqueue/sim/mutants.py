@@ -124,6 +124,7 @@ class Mutant(NamedTuple):
     workload: str  # in which it must be caught
     break_it: Callable[[], AbstractContextManager[None]]
     first_seed: int = 0  # one that caught it: where to look first
+    found_by: str = ""  # in what that seed brings to light, of those that docs/testing.md lists
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -149,32 +150,37 @@ MUTANTS: dict[str, Mutant] = {
     "delivered-early": Mutant("queue", queue_mutants.fire_early),
     "ordering-broken": Mutant("queue", queue_mutants.forget_busy_keys),
     "credit-not-freed": Mutant("queue", queue_mutants.keep_credit),
-    "credit-not-asked": Mutant("queue", queue_mutants.give_without_limit),
+    "credit-not-asked": Mutant("queue", queue_mutants.give_without_limit, 3),
     "lanes-served-strictly": Mutant("queue", queue_mutants.serve_lanes_strictly),
     "damage-loses-records": Mutant("queue", queue_mutants.lose_what_damage_hit, 87),
     "damage-repeats-the-rest": Mutant("queue", queue_mutants.drop_what_follows_damage, 10),
-    "votes-twice": Mutant("quorum", cluster_mutants.vote_twice, 1),
-    "forgets-its-vote": Mutant("quorum", cluster_mutants.forget_votes, 27),
-    "commits-older-terms": Mutant("quorum", cluster_mutants.commit_older_terms, 5),
-    "acks-alone": Mutant("cluster", cluster_mutants.ack_alone),
-    "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation, 2),
-    "serves-past-high-watermark": Mutant("cluster", cluster_mutants.serve_past_high_watermark, 1),
+    "votes-twice": Mutant("quorum", cluster_mutants.vote_twice, 1, "two leaders in term"),
+    "forgets-its-vote": Mutant("quorum", cluster_mutants.forget_votes, 27, "two leaders in term"),
+    "commits-older-terms": Mutant("quorum", cluster_mutants.commit_older_terms, 5, "without entry"),
+    "acks-alone": Mutant("cluster", cluster_mutants.ack_alone, 0, "have them on disk"),
+    "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation, 2, "in the batches at"),
+    "serves-past-high-watermark": Mutant(
+        "cluster", cluster_mutants.serve_past_high_watermark, 1, "though its transaction"
+    ),
     "followers-show-everything": Mutant("racks", cluster_mutants.show_what_followers_have, 4),
-    "leads-on": Mutant("cluster", cluster_mutants.lead_on, 7),
-    "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 14),
+    "leads-on": Mutant("cluster", cluster_mutants.lead_on, 7, "InvariantViolation: write to logs/"),
+    "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 14, "gave 1 on"),
     "reports-unsynced": Mutant("cluster", cluster_mutants.report_unsynced),
-    "two-coordinators": Mutant("cluster", cluster_mutants.coordinate_on),
-    "tells-from-memory": Mutant("cluster", cluster_mutants.tell_from_memory, 4_001_959),
+    "two-coordinators": Mutant("cluster", cluster_mutants.coordinate_on, 0, "was told, but"),
+    "tells-from-memory": Mutant("cluster", cluster_mutants.tell_from_memory, 4_001_959, "was told, but"),
+    "stable-before-markers-are": Mutant(
+        "cluster", cluster_mutants.settle_before_markers_are_committed, 1, "is stable up to"
+    ),
     "leads-on-though-damaged": Mutant("cluster", cluster_mutants.keep_damage),
     "decides-alone": Mutant("elections", cluster_mutants.decide_alone),
-    "loses-ledger-on-failover": Mutant("queues", cluster_queue_mutants.lose_ledger),
+    "loses-ledger-on-failover": Mutant("queues", cluster_queue_mutants.lose_ledger, 0, "had it until"),
     "keeps-lease-in-memory-only": Mutant("queues", cluster_queue_mutants.keep_leases_in_memory),
     "drops-acks-of-the-predecessor": Mutant("queues", cluster_queue_mutants.drop_acks),
     "settles-alone": Mutant("queues", cluster_queue_mutants.settle_alone),
-    "timer-fires-twice": Mutant("queue", cluster_queue_mutants.forget_firing, 1),
+    "timer-fires-twice": Mutant("queue", cluster_queue_mutants.forget_firing, 1, "is 2 times in"),
     "forgets-what-was-cancelled": Mutant("queues", cluster_queue_mutants.forget_cancelled),
     "moves-dead-letters-again": Mutant("queues", queue_mutants.move_again_after_a_crash, 36),
-    "reassigns-before-caught-up": Mutant("queues", cluster_queue_mutants.reassign_early, 3),
+    "reassigns-before-caught-up": Mutant("queues", cluster_queue_mutants.reassign_early, 3, "of which only"),
     "drain-below-min-in-sync": Mutant("queues", cluster_queue_mutants.drain_replicas),
     "plan-dies-with-its-controller": Mutant("queues", cluster_queue_mutants.drop_plan_of_predecessor, 58),
     "ignores-gates": Mutant("keyed", keyed_mutants.ignore_gates, 3),

@@ -70,11 +70,11 @@ def settle_alone() -> Iterator[None]:
     """What a ledger says is told when the leader itself has it on disk."""
     settled = StateLog.settled
 
-    async def hasty(self: StateLog[Event]) -> None:
+    async def hasty(self: StateLog[Event], *, gives_up: bool = False) -> None:
         if self._partition.topic.startswith("__ledger."):
             await self._partition.commit.wait(self._partition.log.end)
         else:
-            await settled(self)
+            await settled(self, gives_up=gives_up)
 
     with patch.object(StateLog, "settled", hasty):
         yield

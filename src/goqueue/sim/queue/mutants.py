@@ -115,7 +115,7 @@ def keep_credit() -> Iterator[None]:
 @contextmanager
 def give_without_limit() -> Iterator[None]:
     """Nobody looks at how much a member holds."""
-    with patch.object(Polling, "credit", lambda self, poll, ledgers: poll.limit):
+    with patch.object(Polling, "credit", lambda self, poll: poll.limit):
         yield
 
 
