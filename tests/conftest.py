@@ -28,15 +28,21 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield running
 
 
+_SHARING = {
+    f"tests/integration/{name}.py"
+    for name in ("test_java_share", "test_cluster_commands", "test_cluster_mtls")
+}
+
+
 class _Scheduling(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
     """What shares something dear to start goes to one worker, one after the other: a Spark session for all tests of the
-    pipeline, a Java process for those of share consumers. The marker that says so is not passed on by this pytest."""
+    pipeline, a Java process for those of share consumers, a cluster. The marker that says so is not passed on by this pytest."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
         if path.startswith("tests/pipeline/"):
             return "spark"
-        return "java" if path == "tests/integration/test_java_share.py" else nodeid
+        return path if path in _SHARING else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGroupScheduling | None:

@@ -189,6 +189,25 @@ async def controller_dies(scene: Scene) -> None:
     await scene.read(ORDERS)
 
 
+async def leading_controller_dies(scene: Scene) -> None:
+    """The controller dies and with it the leader of two partitions. Nobody leads them before there is another controller; it gives each to
+    a replica in sync, and what was acknowledged is read from there."""
+    parts = (ORDERS, Part("orders", 1))
+    await scene.begin({"orders": [[1, 2, 3], [1, 3, 2]]})
+    for part in parts:
+        await scene.write(part, "a")
+    await scene.kill("node-1")
+    for part in parts:
+        await scene.write(part, "b")
+    for part in parts:
+        await scene.read(part)
+    scene.start("node-1")
+    await scene.until_settled()
+    for part in parts:
+        await scene.write(part, "c")
+        await scene.read(part)
+
+
 async def leader_isolated(scene: Scene) -> None:
     """A leader is cut off from the others and not from the client. What it takes it cannot commit; another leads; when the cable
     is back it cuts off what it has and nobody else, and the client has been told nothing that is not so."""
@@ -292,6 +311,7 @@ async def eligible_leader(scene: Scene) -> None:
 _SCENES: tuple[tuple[Callable[[Scene], Awaitable[None]], int, tuple[str, ...]], ...] = (
     (leader_dies, 3, ("orders",)),
     (controller_dies, 3, ("orders",)),
+    (leading_controller_dies, 3, ("orders",)),
     (leader_isolated, 3, ("orders",)),
     (coordinator_dies, 3, ("out", f"{TRANSACTIONS_TOPIC}-{transaction_partition('t1', _SHARD_COUNT)}")),
     (eligible_leader, 5, ("orders",)),

@@ -44,15 +44,19 @@ class Seat(Struct, frozen=True):
     level: int = LEVEL_NEWEST  # of features, that it says it understands
     patience: int = 1  # with which nodes that are silent are waited for
     has_rack: bool = False  # of its name, and clients that are there read from it
+    certificates: str = (
+        ""  # the folder of an authority that vouches for the nodes; without, they talk without TLS
+    )
 
 
 def config_of(seat: Seat) -> Config:
+    name = f"node-{seat.number}"
     peers = tuple(
         Peer(f"node-{number}", "127.0.0.1", port) for number, port in enumerate(seat.cluster, start=1)
     )
     fast = ClusterConfig(
         peers=peers,
-        rack=f"node-{seat.number}" if seat.has_rack else "",
+        rack=name if seat.has_rack else "",
         follower_reads=seat.has_rack,
         heartbeat_ms=200 * seat.patience,
         suspect_ms=500 * seat.patience,
@@ -63,14 +67,18 @@ def config_of(seat: Seat) -> Config:
         balance_ms=5_000,
         feature_level_max=seat.level,
     )
+    folder = seat.certificates
     return Config(
         data_dir=seat.data_dir,
         http=f"127.0.0.1:{seat.http}",
         kafka=f"127.0.0.1:{seat.kafka}",
         cluster_listen=f"127.0.0.1:{seat.listen or seat.cluster[seat.number - 1]}",
         cluster_secret=SECRET,
+        cluster_tls_certificate=f"{folder}/{name}.pem" if folder else "",
+        cluster_tls_key=f"{folder}/{name}.key" if folder else "",
+        cluster_tls_authority=f"{folder}/ca.pem" if folder else "",
         node=NodeConfig(
-            node_id=f"node-{seat.number}",
+            node_id=name,
             cluster=fast,
             topic_defaults=TopicSettings(min_insync_replicas=2),
         ),
@@ -132,6 +140,7 @@ class LocalCluster:
         level: int = LEVEL_NEWEST,
         patience: int = 2,
         has_racks: bool = False,
+        certificates: Path | None = None,
     ) -> None:
         cluster = [port_of_ours() for _ in range(size)]
         self._folder = folder
@@ -145,6 +154,7 @@ class LocalCluster:
                 level=level,
                 patience=patience,
                 has_rack=has_racks,
+                certificates="" if certificates is None else str(certificates),
             )
             for number in range(1, size + 1)
         }
@@ -161,6 +171,11 @@ class LocalCluster:
     def bootstrap(self) -> str:
         """For Kafka clients: all nodes, also those that are down."""
         return ",".join(f"127.0.0.1:{seat.kafka}" for seat in self._seats.values())
+
+    @property
+    def ports(self) -> Sequence[int]:
+        """Where the configured nodes listen for each other."""
+        return self._seats[1].cluster
 
     def kill9(self, number: int) -> None:
         self.nodes[number].kill9()
@@ -191,6 +206,7 @@ class LocalCluster:
             listen=port_of_ours(),
             level=level,
             patience=self._seats[1].patience,
+            certificates=self._seats[1].certificates,
         )
         self.nodes[number] = ClusterNode(self._seats[number])
         return self.nodes[number]
