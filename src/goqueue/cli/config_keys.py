@@ -331,7 +331,11 @@ KEYS: tuple[Key, ...] = (
         _INTERVAL,
         "A controller that a majority has not answered for so long steps down.",
     ),
-    Key("cluster.lease_renew_ms", _INTERVAL, "How often the controller renews its lease at least; it does with every heartbeat, so only what is below `heartbeat_ms` counts."),
+    Key(
+        "cluster.lease_renew_ms",
+        _INTERVAL,
+        "How often the controller renews its lease at least; it does with every heartbeat, so only what is below `heartbeat_ms` counts.",
+    ),
     Key("cluster.quorum_wait_ms", _INTERVAL, "A starting node that finds no majority for so long says so."),
     Key("cluster.leave_ms", _INTERVAL, "How long a stopping node waits for others to lead what it led."),
     Key("cluster.command_timeout_ms", _INTERVAL, "How long a change of the cluster's metadata may take."),
