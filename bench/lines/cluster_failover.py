@@ -52,7 +52,7 @@ def run_fast(run: Run) -> list[Line]:
             *_lines(run, sides, Timing.FAST, "leader", count, goal),
             *_lines(run, sides, Timing.FAST, "both", count, goal),
         ]
-        return lines + _controller_lines(run, sides, count)
+        return lines + _controller_lines(run, sides, count, goal)
 
 
 def run_default(run: Run) -> list[Line]:
@@ -72,35 +72,37 @@ def _lines(
         verify(side.cluster.address, topic.name, _PARTITION_COUNT, topic.next)
         side.cluster.delete_topic(topic.name)
     what = "the leader" if victim == "leader" else "the leader that is the controller, too,"
-    lines = compare(
-        sides,
-        taken,
-        name=f"cluster.failover.{timing}.{victim}",
-        title=f"kill -9 of {what} of a partition, `{timing}` timings: longest time between acknowledgements",
-        unit="s",
-        value=lambda gap_s: gap_s,
-        figures={},
-        goals={KafkaCluster.name: goal} if goal else {},
-    )
-    return [structs.replace(line, details=line.details | _extremes(taken)) for line in lines]
+    title = f"kill -9 of {what} of a partition, `{timing}` timings: longest time between acknowledgements"
+    return _compared(sides, taken, f"{timing}.{victim}", title, goal)
 
 
-def _controller_lines(run: Run, sides: Sequence[ClusterSide], count: int) -> list[Line]:
+def _controller_lines(run: Run, sides: Sequence[ClusterSide], count: int, goal: Goal) -> list[Line]:
     topics = {side.name: _Topic(run.cluster.fresh_name(), next=_RETENTION_MS) for side in sides}
     for side in sides:
         side.cluster.create_topic(topics[side.name].name, partition_count=_PARTITION_COUNT)
     taken = interleave(sides, count, lambda side: _kill_controller(side, topics[side.name]))
     for side in sides:
         side.cluster.delete_topic(topics[side.name].name)
+    title = f"kill -9 of the controller, `{Timing.FAST}` timings: until a change of a topic's settings is accepted"
+    return _compared(sides, taken, f"{Timing.FAST}.controller", title, goal)
+
+
+def _compared(
+    sides: Sequence[ClusterSide],
+    taken: Mapping[str, Sequence[float]],
+    name: str,
+    title: str,
+    goal: Goal | None,
+) -> list[Line]:
     lines = compare(
         sides,
         taken,
-        name=f"cluster.failover.{Timing.FAST}.controller",
-        title=f"kill -9 of the controller, `{Timing.FAST}` timings: until a change of a topic's settings is accepted",
+        name=f"cluster.failover.{name}",
+        title=title,
         unit="s",
         value=lambda gap_s: gap_s,
         figures={},
-        goals={KafkaCluster.name: Goal(Bound.VALUE_BELOW, _GAP_S_MAX)},
+        goals={KafkaCluster.name: goal} if goal else {},
     )
     return [structs.replace(line, details=line.details | _extremes(taken)) for line in lines]
 
