@@ -14,6 +14,7 @@ class PlayedLeadership:
         self.has_enough = True
         self.is_cut_off = False
         self.are_away = are_away
+        self.damaged_partitions: list[Partition] = []  # once each time that damage was found
 
     def began(self, partition: Partition) -> None:
         self.appended(partition)
@@ -22,9 +23,13 @@ class PlayedLeadership:
         pass
 
     def damaged(self, partition: Partition) -> bool:
+        self.damaged_partitions.append(partition)
         return False
 
     def synced(self, partition: Partition) -> None:
+        pass
+
+    def deleted(self, partition: Partition, start: int) -> None:
         pass
 
     def readable_at(self, partition: Partition, offset: int) -> list[int]:

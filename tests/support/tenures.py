@@ -72,6 +72,9 @@ class PlayedLeadership:
     def synced(self, partition: Partition) -> None:
         pass
 
+    def deleted(self, partition: Partition, start: int) -> None:
+        pass
+
     def readable_at(self, partition: Partition, offset: int) -> list[int]:
         return []
 

@@ -61,7 +61,7 @@ _NOTES = {
     "add_partitions_to_txn": "KIP-890 from 4 on",
     "end_txn": "the epoch rises with every transaction from 5 on (KIP-890)",
     "elect_leaders": "preferred and unclean (KIP-460); a node alone leads everything already",
-    "delete_records": "durable before the answer",
+    "delete_records": "on the disk of every replica that may lead before the answer",
     "enrol_in_joint": "our own: a part in a batch that many write and one commits (ADR 27); other clients pass it over",
     "end_joint": "our own: one verdict about all parts of a batch",
 }

@@ -40,7 +40,7 @@ from goqueue.log.partition_log import RELATIVE_OFFSET_MAX, PartitionLog
 from goqueue.log.scan import Damage, Found
 from goqueue.log.segment import Segment, segment_prefix
 from goqueue.log.swap import finish_swap, swap_path
-from goqueue.model.errors import GoQueueError, InvalidBatch, StorageError, invariant
+from goqueue.model.errors import GoQueueError, InvalidBatch, invariant
 
 KEY_COUNT_MAX = 1_000_000  # 50 MB for the map; 150 where it is not compiled
 _TIMESTAMP_MAX = 2**63 - 1
@@ -153,7 +153,7 @@ def compact(disk: Disk, folder: str, plan: CompactionPlan) -> CompactionResult:
 
 
 def measure(disk: Disk, folder: str, plan: CompactionPlan) -> CompactionResult:
-    """What `compact` would leave, by the same reading; nothing is written. StorageError where a segment is damaged."""
+    """What `compact` would leave, by the same reading; nothing is written. DataCorrupt where a segment is damaged."""
     survey, result = _begun(plan)
     for group in _groups(plan, survey.clean_end):
         rewrite = _Rewrite(disk, folder, plan, survey, result)
@@ -225,9 +225,7 @@ def _groups(plan: CompactionPlan, clean_end: int) -> Iterator[tuple[Segment, ...
 def _batches(segment: Segment) -> Iterator[Found]:
     for item in segment.scan(0, segment.base_offset, check_crc=True):
         if isinstance(item, Damage):
-            raise StorageError(
-                f"{segment.path} is damaged at byte {item.position} ({item.reason}); not compacted"
-            )
+            raise segment.as_error(item)
         yield item
 
 

@@ -10,6 +10,11 @@ from goqueue.log.checkpoint import NO_STATE, Checkpoint, load_checkpoint, save_c
 from goqueue.log.disk import Disk
 from goqueue.log.partition_log import PartitionLog
 from goqueue.log.segment import INDEX_SUFFIXES, remove_segment
+from goqueue.model.errors import InvariantViolation
+
+
+class CutRefused(InvariantViolation):
+    """It would take off what is committed, and nobody has decided that this is lost."""
 
 
 def cut_files(log: PartitionLog, disk: Disk, offset: int) -> None:

@@ -146,7 +146,7 @@ class PartitionLog:
         self.aborted = state.aborted
         self._durable_epoch: int | None = None  # none since the log was opened
         self._led_epoch: int | None = None  # the one in force, if it was begun here
-        self.log_start = state.log_start
+        self.log_start = self.durable_start = state.log_start
         self.clean_end = state.clean_end  # compaction has been up to here
         self.durable_end = state.durable_end
         self.high_watermark = state.high_watermark
@@ -176,6 +176,11 @@ class PartitionLog:
     @property
     def is_durable(self) -> bool:
         return self.durable_end == self.end and not self._names_changed
+
+    @property
+    def may_be_compacted(self) -> bool:
+        """Here or on another replica."""
+        return self.settings.cleanup_policy.compacts or self.clean_end > self.log_start
 
     @property
     def durable_epoch(self) -> int | None:
@@ -433,7 +438,8 @@ class PartitionLog:
         self._durable_epoch = epochs[-1][0] if epochs else None
         self.aborted.saved(job.aborted_change_count)
         # Not earlier: until a checkpoint says where the log starts now, a crash brings the older start back.
-        self.aborted.forget_before(job.checkpoint.log_start)
+        self.durable_start = job.checkpoint.log_start
+        self.aborted.forget_before(self.durable_start)
         self._unsaved = [segment for segment in self._unsaved if segment not in job.sealed]
         for segment in job.sealed:
             self._note_index_use(segment)

@@ -28,7 +28,7 @@ from itertools import pairwise
 from goqueue.log.aborted import AbortedIndex, Digest, TransactionWalk, empty_aborted, load_aborted
 from goqueue.log.batch import HEADER_BYTES, read_header
 from goqueue.log.checkpoint import NO_STATE, Checkpoint, load_checkpoint
-from goqueue.log.cutting import cut_files
+from goqueue.log.cutting import CutRefused, cut_files
 from goqueue.log.disk import Disk, Entry, read_file, replace_file
 from goqueue.log.epochs import LeaderEpochs
 from goqueue.log.index import SegmentIndex, load_index
@@ -44,13 +44,7 @@ from goqueue.log.segment import (
     segment_prefix,
 )
 from goqueue.log.swap import SWAP_NAME, finish_swap
-from goqueue.model.errors import (
-    InvariantViolation,
-    OffsetOutOfRange,
-    PartitionOffline,
-    StorageError,
-    invariant,
-)
+from goqueue.model.errors import OffsetOutOfRange, PartitionOffline, StorageError, invariant
 from goqueue.model.settings import TopicSettings
 
 QUARANTINE = "quarantine"
@@ -65,7 +59,12 @@ class RecoveryReport:
     cut_bytes: int = 0
     damage: list[str] = field(default_factory=list)
     damaged: list[tuple[int, int]] = field(default_factory=list)  # offsets [start, end) that cannot be served
+    is_short: bool = False  # it lacks what the checkpoint says was durable; a torn tail never was
     notes: list[str] = field(default_factory=list)
+
+    def note_short(self, detail: str) -> None:
+        self.damage.append(detail)
+        self.is_short = True
 
 
 def open_log(
@@ -135,9 +134,7 @@ def _refuse_cut(log: PartitionLog, offset: int, *, forced: bool) -> None:
     if log.failure is not None:
         raise PartitionOffline(f"{log.folder} takes no changes: {log.failure}", folder=log.folder)
     if not forced and offset < log.high_watermark:
-        raise InvariantViolation(
-            f"{log.folder} cut at {offset}, below its high watermark {log.high_watermark}"
-        )
+        raise CutRefused(f"{log.folder} cut at {offset}, below its high watermark {log.high_watermark}")
 
 
 def _half_done(log: PartitionLog, error: OSError) -> StorageError:
@@ -192,12 +189,18 @@ class _Recovery:
         start = segments[0].base_offset if segments else 0
         log_start = max(start, checkpoint.log_start) if checkpoint else start
         if checkpoint and segments and start > checkpoint.log_start:
-            self._report.damage.append(
+            self._report.note_short(
                 f"{self._folder}: offsets {checkpoint.log_start} to {start} (exclusive) are missing; their segments are gone"
             )
+            self._report.damaged.append((checkpoint.log_start, start))
         end = segments[-1].end_offset if segments else log_start
         self._epochs.truncate(end + 1)
         if checkpoint and end < checkpoint.recovery_offset:
+            if not self._report.is_short:
+                durable_end = checkpoint.recovery_offset
+                self._report.note_short(
+                    f"{self._folder} ends at offset {end}; {durable_end} was its durable end"
+                )
             self._derive_again(segments)
         # Alone, a node's high watermark is its end; a follower's is what its leader told it.
         watermark = min(checkpoint.high_watermark, end) if checkpoint else log_start
@@ -334,7 +337,7 @@ class _Recovery:
         ):
             return 0, segment.base_offset, fresh
         if checkpoint.recovery_position > segment.size:
-            self._report.damage.append(
+            self._report.note_short(
                 f"{segment.path} has {segment.size} bytes; {checkpoint.recovery_position} were on disk when it was "
                 "checkpointed; scanning it whole"
             )
@@ -456,9 +459,12 @@ class _Recovery:
             self._report.damage.append(f"{self._folder}: {loaded}; scanning the whole log")
             return None
         if loaded is not None and loaded.needs_its_segment and loaded.recovery_segment not in sizes:
-            self._report.damage.append(
+            self._report.note_short(
                 f"{self._folder}: segment {loaded.recovery_segment:020d}.log, which the checkpoint names, is missing"
             )
+            behind = min((base for base in sizes if base > loaded.recovery_segment), default=None)
+            if behind is not None:
+                self._report.damaged.append((loaded.recovery_segment, behind))
         return loaded
 
     def _below(self, sizes: dict[int, int], log_start: int) -> list[int]:

@@ -218,7 +218,7 @@ class Segment:
             elif not check_crc:
                 return None
             elif item.end is None or offset < item.end:
-                raise self._as_error(item)
+                raise self.as_error(item)
         return None
 
     def _walk(
@@ -305,9 +305,9 @@ class Segment:
         item = next(self.scan(position, expected, check_crc=True))
         if isinstance(item, Found):
             raise OSError(f"{self.path} gave different bytes at {position} when it was read again")
-        return self._as_error(item)
+        return self.as_error(item)
 
-    def _as_error(self, damage: Damage) -> DataCorrupt:
+    def as_error(self, damage: Damage) -> DataCorrupt:
         return DataCorrupt(
             start=damage.start,
             end=self.end_offset if damage.end is None else damage.end,

@@ -9,7 +9,7 @@ import logging
 from goqueue.log.compaction import CompactionPlan, compact, dirty_ratio, plan_compaction
 from goqueue.log.disk import Disk
 from goqueue.log.retention import is_active_expired, retention_start
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import DataCorrupt, GoQueueError
 from goqueue.node.clock import Clock
 from goqueue.node.config import NodeConfig
 from goqueue.node.disk_watch import DiskWatch
@@ -139,7 +139,12 @@ class Housekeeping:
         async with partition.rewriting:
             # Records may have been deleted since, and segments with them: the next pass plans anew.
             if not partition.is_deleted and set(plan.segments) <= set(log.segments):
-                await self._compact(partition, plan)
+                try:
+                    await self._compact(partition, plan)
+                except DataCorrupt as error:
+                    if not partition.is_solo:
+                        partition.found_damage(error)
+                    raise
         if not partition.is_deleted:
             await partition.commit.checkpoint()
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from goqueue.core.catalog import Event, TopicCreated
 from goqueue.core.cluster.events import (
@@ -22,7 +22,7 @@ from goqueue.core.cluster.events import (
     TopicGrown,
     TopicShrunk,
 )
-from goqueue.core.cluster.partitions import PartitionState
+from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
 from goqueue.core.cluster.scaling import Scaling
 from goqueue.model.errors import GoQueueError
 from goqueue.model.names import companions_of
@@ -43,6 +43,7 @@ _AT_ONCE: Final = 16  # partitions that get their roles: whoever begins to lead 
 
 TellDeleted = Callable[[str], Awaitable[None]]
 TellOpened = Callable[[OpenTopic], None]
+ReportLost = Callable[[list[tuple[str, int]]], Awaitable[None]]
 
 
 class LocalTopics:
@@ -70,6 +71,8 @@ class LocalTopics:
         self._tell_deleted: tuple[TellDeleted, ...] = ()
         self._tell_opened: tuple[TellOpened, ...] = ()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.report_lost: ReportLost | None = None  # back when nobody counts on this node for these any more
+        self._judged: WeakSet[Partition] = WeakSet()  # in how they were when they were opened
         self._stale: dict[str, None] = {}  # topics to look at
         self._woken = asyncio.Event()
         self._swept = (
@@ -102,7 +105,8 @@ class LocalTopics:
         return [owner_of(folder) for folder in await self._threads.run(self._folders.folders)]
 
     async def missing(self, number: int) -> list[tuple[str, int]]:
-        """Partitions that others count on this node for, and of which it has no folder."""
+        """Partitions that others count on this node for, and of which it has no folder. One that lacks only a companion's may be from
+        before that was made: it has all that was committed, and learns the rest."""
         catalog, absent = self._metadata.catalog, self._folders.absent
         counted = {
             topic.name: [
@@ -115,16 +119,6 @@ class LocalTopics:
         return await self._threads.run(
             lambda: [(name, index) for name, indexes in counted.items() for index in absent(name, indexes)]
         )
-
-    def damaged(self) -> list[tuple[str, int]]:
-        """Partitions that are damaged here, or whose companions are, and that another node has, too."""
-        found: dict[tuple[str, int], None] = {}
-        for partition in self._table.partitions():
-            name = owner_of(partition.topic)
-            state = self._metadata.catalog.partitions.find(name, partition.index)
-            if partition.damaged_from is not None and state is not None and len(state.replicas) > 1:
-                found[name, partition.index] = None
-        return list(found)
 
     # ---------------------------------------------------------------- following
 
@@ -246,9 +240,11 @@ class LocalTopics:
             index for index in topic.local if topic.assigned.get(index) != (topic.states[index], kinds, least)
         ]
         companions = await self._companions.follow(name, changed, kinds)
+        held = {index: [topic.local[index], *companions[index]] for index in changed}
+        await self._report_damage(replication, topic, held)
         for at in range(0, len(changed), _AT_ONCE):
             roles = [
-                self._assign_one(replication, topic, [topic.local[index], *companions[index]], kinds, least)
+                self._assign_one(replication, topic, held[index], kinds, least)
                 for index in changed[at : at + _AT_ONCE]
             ]
             failures = [
@@ -256,6 +252,30 @@ class LocalTopics:
             ]
             if failures:
                 raise failures[0]
+
+    async def _report_damage(
+        self, replication: Replication, topic: OpenTopic, held: Mapping[int, Sequence[Partition]]
+    ) -> None:
+        """Of partitions, with their companions, that another node has, too. Before they get their roles: a follower gives up what is
+        damaged, and after that no start can tell that something is not here which others count on."""
+        if self.report_lost is None:
+            return
+        lost = [
+            (topic.facts.name, index)
+            for index, partitions in held.items()
+            if len((state := topic.states[index]).replicas) > 1
+            and any(self._is_to_report(one, state, replication.number) for one in partitions)
+        ]
+        if lost:
+            await self.report_lost(lost)
+        self._judged.update(one for partitions in held.values() for one in partitions)
+
+    def _is_to_report(self, partition: Partition, state: PartitionState, number: int) -> bool:
+        """What was found when it was opened; what was found since, where another leads now and did not learn it from the one before."""
+        if partition not in self._judged:
+            return partition.damaged_from is not None or partition.is_short
+        follows = state.leader not in (number, NO_LEADER)
+        return partition.damaged_from is not None and follows and number in (*state.in_sync, *state.eligible)
 
     async def _assign_one(
         self,

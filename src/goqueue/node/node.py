@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import SystemRandom
 
 from goqueue.core.cluster.commands import MakeCompanion
@@ -424,10 +425,9 @@ class Node:
             await self.cluster.join(endpoints)
             lost = await self._local.missing(self.cluster.replication.number)
             await self.cluster.report_lost(endpoints, lost)
+            self._local.report_lost = partial(self.cluster.report_lost, endpoints)
             self._spawn(self._local.run())
         await self._local.start()
-        if self.cluster is not None and endpoints is not None:
-            await self.cluster.report_lost(endpoints, self._local.damaged())
         self._disk_watch.check()
         await self.groups.start()
         await self.transactions.start()

@@ -58,7 +58,7 @@ class PartitionOpener:
             self._disk.make_dir(folder)
         log, report = open_log(self._disk, folder, settings, state)
         if not is_there:
-            report.damage.append(f"{folder} was missing; whatever it held is lost")
+            report.note_short(f"{folder} was missing; whatever it held is lost")
         return log, state, report
 
     def _started(
@@ -82,7 +82,16 @@ class PartitionOpener:
             on_write=self._on_write,
             is_solo=self._is_solo,
         )
-        partition.damaged_from = report.damaged[0][0] if report.damaged else None
+        partition.is_short = report.is_short
+        partition.damaged_from = _damaged_from(log, report)
         if not log.is_durable:  # after kill -9 the promise of `acks=leader` still stands
             self._on_write(partition)
         return partition
+
+
+def _damaged_from(log: PartitionLog, report: RecoveryReport) -> int | None:
+    """What is missing at the end is fetched again by itself. Where compaction has been, the other replicas may have forgotten
+    tombstones that were in it, and what is left here has the values that those deleted."""
+    if report.is_short and log.may_be_compacted:
+        return log.log_start
+    return min((start for start, _ in report.damaged), default=None)

@@ -59,6 +59,9 @@ class Leadership(Protocol):
     def synced(self, partition: Partition) -> None:
         """More of it is on disk here."""
 
+    def deleted(self, partition: Partition, start: int) -> None:
+        """What is before `start` is gone for good on the disk here."""
+
     def readable_at(self, partition: Partition, offset: int) -> Sequence[int]:
         """The numbers of followers in sync from which clients could read on from there."""
 
@@ -104,6 +107,7 @@ class Partition:
         self.indexing = asyncio.Lock()  # the same, for the lists of the lanes
         self.damage = damage
         self.damaged_from: int | None = None  # the first offset that was found damaged
+        self.is_short = False  # when it was opened it lacked what had been on disk
         self.is_led = False
         self.is_deleted = False
         self.is_solo = is_solo
@@ -112,6 +116,7 @@ class Partition:
         self._epoch = -1  # that the controller gave
         self.epoch_start = 0  # where this node began to lead
         self._settling = Settling()  # whose batches are not on enough replicas
+        self.starting = Settling()  # who has deleted what is on other replicas still
         self._hold: int | None = None  # nothing from this offset on is shown for now
         if is_solo:
             log.advance_high_watermark(log.end)  # alone, whatever is in the log is replicated everywhere
@@ -160,11 +165,13 @@ class Partition:
 
     def _resign(self) -> None:
         self.is_led = False
-        self._settling.fail(self._unknown("has got another leader"))
+        for waiting in (self._settling, self.starting):
+            waiting.fail(self._unknown("has got another leader"))
 
     def cut_off(self) -> None:
         """Nothing is committed for now: whoever may ask another node is told so at once."""
-        self._settling.fail(self._unknown("is cut off from the other replicas"), only_impatient=True)
+        for waiting in (self._settling, self.starting):
+            waiting.fail(self._unknown("is cut off from the other replicas"), only_impatient=True)
 
     def _unknown(self, why: str) -> ReplicationUnknown:
         return ReplicationUnknown(
@@ -397,17 +404,15 @@ class Partition:
         try:
             return await self._reading.read(offset, end=end, bytes_max=bytes_max)
         except DataCorrupt as error:
-            if self._is_whole_elsewhere(error):
+            if self.leadership is not None and self.found_damage(error):
                 raise NotLeader(self.topic, self.index) from error
             raise
 
-    def _is_whole_elsewhere(self, error: DataCorrupt) -> bool:
-        """Another replica has it, and is to lead; what is damaged here is mended when this node follows that one."""
-        if self.leadership is None:
-            return False
+    def found_damage(self, error: DataCorrupt) -> bool:
+        """Whether another replica has it, and is to lead. What is damaged here is mended when this node begins to follow one."""
         start = error.start
         self.damaged_from = start if self.damaged_from is None else min(self.damaged_from, start)
-        return self.leadership.damaged(self)
+        return self.leadership is not None and self.leadership.damaged(self)
 
     async def offset_at(self, timestamp_ms: int) -> int:
         """The offset of the first record at or after an instant; the end of what may be read if there is none."""

@@ -17,9 +17,15 @@ class _Unsettled(NamedTuple):
 
 
 class Settling:
+    """Whoever waits until an offset is reached: up to where a log is on all of them, say."""
+
     def __init__(self) -> None:
         self._unsettled: list[_Unsettled] = []
         self._count_max = _COUNT_MIN
+
+    @property
+    def is_awaited(self) -> bool:
+        return bool(self._unsettled)
 
     def add(self, end: int, *, gives_up: bool) -> asyncio.Future[None]:
         """Done when everything before `end` is committed."""

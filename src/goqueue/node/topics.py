@@ -18,27 +18,23 @@ from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
 from goqueue.log.partition_log import PartitionLog
 from goqueue.model.errors import (
     InvalidRequest,
-    OffsetOutOfRange,
-    PartitionOffline,
     StorageError,
     TopicExists,
-    TopicNotFound,
 )
 from goqueue.model.settings import as_texts, check_settings, resolve
 from goqueue.node.changes import Changes
 from goqueue.node.config import NodeConfig
+from goqueue.node.deletion import delete_records
 from goqueue.node.guard import Guard
 from goqueue.node.local_topics import LocalTopics
 from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
-from goqueue.node.partition import Partition
 from goqueue.node.requests import PartitionFacts, TopicFacts
 from goqueue.node.threads import Threads
 from goqueue.node.topic_folders import TopicFolders
 from goqueue.node.topic_table import OpenTopic, TopicTable
 
 logger = logging.getLogger(__name__)
-HIGH_WATERMARK = -1  # as the offset to delete records before
 Edit = Callable[[dict[str, str]], Mapping[str, str]]
 
 
@@ -166,7 +162,7 @@ class Topics:
         await self._changes.run(name, lambda: self._delete(DeleteTopic(name)))
 
     async def delete_records(self, name: str, partition: int, before_offset: int) -> int:
-        """Move the start of a log, and say durably where it is. What starts later already stays as it is."""
+        """Move the start of a log, and say where it is: durably, and on every replica that may lead."""
         self._guard.admit_relief()
         topic = self._table.get(name)
         found = topic.partition(partition)
@@ -175,9 +171,7 @@ class Topics:
                 f"topic {name!r} is compacted only; records can be deleted where cleanup.policy has delete",
                 topic=name,
             )
-        self._move_log_start(found, before_offset)
-        await found.commit.checkpoint()  # also if nothing moved: an earlier attempt may not be on disk
-        return found.log.log_start
+        return await delete_records(found, before_offset, self._metrics)
 
     def _creation(
         self, name: str, partition_count: int | None, overrides: Mapping[str, str], placement: Placement
@@ -246,27 +240,6 @@ class Topics:
     async def _shrink(self, command: ShrinkTopic) -> TopicFacts:
         await self._metadata.execute(command)
         return self.get(command.name)
-
-    def _move_log_start(self, partition: Partition, before_offset: int) -> None:
-        log = partition.log
-        if partition.is_deleted:
-            raise TopicNotFound(partition.topic)
-        if log.failure is not None:
-            raise PartitionOffline(f"{log.folder} takes no changes: {log.failure}", folder=log.folder)
-        offset = log.high_watermark if before_offset == HIGH_WATERMARK else before_offset
-        if not 0 <= offset <= log.high_watermark:
-            raise OffsetOutOfRange(offset, earliest=log.log_start, latest=log.high_watermark)
-        if offset <= log.log_start:
-            return
-        size_before = log.size_bytes
-        if partition.rewriting.locked():
-            # The segments stay until retention comes by: compaction rewrites them.
-            log.log_start = offset
-            log.epochs.forget_before(offset)
-        else:
-            log.delete_before(offset)
-        self._metrics.deleted_bytes.inc(size_before - log.size_bytes)
-        logger.info("records deleted folder=%s log_start=%d", log.folder, offset)
 
     async def _delete(self, command: DeleteTopic) -> None:
         await self._metadata.execute(command)

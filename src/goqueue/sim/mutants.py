@@ -20,7 +20,7 @@ from goqueue.model.names import METADATA_TOPIC
 from goqueue.model.record import Producer
 from goqueue.node.commit import GroupCommit
 from goqueue.node.partition import Partition
-from goqueue.sim.cluster import keyed_mutants
+from goqueue.sim.cluster import keyed_mutants, shortening_mutants
 from goqueue.sim.cluster import mutants as cluster_mutants
 from goqueue.sim.cluster import queue_mutants as cluster_queue_mutants
 from goqueue.sim.kafka import joint_mutants
@@ -158,7 +158,7 @@ MUTANTS: dict[str, Mutant] = {
     "forgets-its-vote": Mutant("quorum", cluster_mutants.forget_votes, 27, "two leaders in term"),
     "commits-older-terms": Mutant("quorum", cluster_mutants.commit_older_terms, 5, "without entry"),
     "acks-alone": Mutant("cluster", cluster_mutants.ack_alone, 0, "have them on disk"),
-    "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation, 2, "in the batches at"),
+    "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation, 0, "in the batches at"),
     "serves-past-high-watermark": Mutant(
         "cluster", cluster_mutants.serve_past_high_watermark, 1, "though its transaction"
     ),
@@ -189,4 +189,7 @@ MUTANTS: dict[str, Mutant] = {
     "lets-everybody-straight-in": Mutant("keyed", keyed_mutants.let_everybody_straight_in),
     "asks-nobody-where-keys-lived": Mutant("keyed", keyed_mutants.ask_nobody_where_keys_lived, 7000003),
     "believes-in-time-alone": Mutant("keyed", keyed_mutants.believe_in_time_alone, 8),
+    "forgets-tombstones-early": Mutant("shortening", shortening_mutants.forget_tombstones_early, 52),
+    "deletes-alone": Mutant("shortening", shortening_mutants.delete_alone, 9),
+    "keeps-what-the-leader-deletes": Mutant("shortening", shortening_mutants.keep_what_the_leader_deletes),
 }

@@ -15,6 +15,7 @@ from goqueue.sim.cluster.run import (
     run_queues_seed,
     run_racks_seed,
 )
+from goqueue.sim.cluster.shortening import run_shortening_seed
 from goqueue.sim.kafka.run import run_kafka_seed
 from goqueue.sim.mutants import MUTANTS
 from goqueue.sim.outcome import Outcome
@@ -32,6 +33,7 @@ WORKLOADS: dict[str, Callable[[int], Outcome]] = {
     "quorum": run_quorum_seed,
     "keyed": run_keyed_seed,
     "racks": run_racks_seed,
+    "shortening": run_shortening_seed,
 }
 
 

@@ -171,8 +171,8 @@ class ClusterMachine(RuleBasedStateMachine):
         self.cluster.register(number, is_clean=is_clean, lost=lost)
         for key, (topic, state) in self.partitions().items():
             self.follow(key, before[key][1], state, set(), accepts_loss=False)
-            if is_clean and (topic, key[1]) not in lost:
-                continue
+            if (topic, key[1]) not in lost:
+                continue  # also after an unclean end: what counts as committed was fsynced
             self.complete[key].discard(number)
             if state.in_sync == (
                 number,
@@ -326,6 +326,12 @@ class ClusterMachine(RuleBasedStateMachine):
             assert len(state.in_sync) == 1 or all(can_serve(states, each) for each in state.in_sync)
             least = in_sync_min(state, self.catalog.rules_of(topic).min_insync_replicas)
             assert not state.eligible or len(state.in_sync) < least
+
+    @invariant()
+    def whoever_may_be_elected_has_all_that_was_committed(self) -> None:
+        for key, (_, state) in self.partitions().items():
+            complete = self.complete[key]
+            assert not complete or {*state.in_sync, *state.eligible} <= complete
 
     @invariant()
     def whoever_can_lead_does(self) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 from tests.support.catalogs import CatalogRun, endpoints
 
 from goqueue.core.catalog import (
+    AlterPartitions,
     ClusterNamed,
     CreateTopic,
     DeleteTopic,
     DrainNode,
     FenceNode,
+    InSyncProposal,
     NameCluster,
     NodeRegistered,
     RegisterNode,
@@ -118,7 +121,7 @@ def test_an_unclean_start_takes_the_node_out_of_in_sync_sets_with_others() -> No
     cluster.create(1, name="alone")
     cluster.start(1, is_clean=False)
     shared, alone = cluster.state("shared"), cluster.state("alone")
-    assert (shared.in_sync, shared.eligible, shared.leader) == ((2,), (), 2)
+    assert (shared.in_sync, shared.eligible, shared.leader) == ((2,), (1,), 2)
     assert (alone.in_sync, alone.leader) == ((1,), 1)
 
 
@@ -129,13 +132,91 @@ def test_a_clean_start_leaves_it_eligible_where_too_few_are_left() -> None:
     assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), (1,))
 
 
-def test_an_unclean_start_takes_the_node_out_of_the_eligible() -> None:
+def test_an_unclean_start_leaves_it_eligible_too() -> None:
+    """It has fsynced all that counts as committed: neither a crash nor a power cut takes that away."""
+    for is_fenced in (True, False):
+        cluster = CatalogRun(3)
+        cluster.create(1, 2, min_in_sync=2)
+        if is_fenced:
+            cluster.fence(1)
+            assert cluster.state().eligible == (1,)
+        cluster.start(1, is_clean=False)
+        assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), (1,))
+
+
+def test_an_eligible_one_that_has_lost_something_is_so_no_more() -> None:
+    for is_clean in (True, False):
+        cluster = CatalogRun(3)
+        cluster.create(1, 2, min_in_sync=2)
+        cluster.start(1, is_clean=False)
+        assert cluster.state().eligible == (1,)
+        cluster.register(1, is_clean=is_clean, lost=[("t", 0)])
+        assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), ())
+        cluster.fence(2)
+        cluster.unfence(1)
+        assert cluster.state().leader == NO_LEADER
+
+
+@pytest.mark.parametrize("away", [1, 2, 3])
+def test_after_a_power_cut_of_all_the_others_lead_without_the_one_that_stays_away(away: int) -> None:
     cluster = CatalogRun(3)
-    cluster.create(1, 2, min_in_sync=2)
-    cluster.fence(1)
-    assert cluster.state().eligible == (1,)
+    cluster.create(1, 2, 3, min_in_sync=2)
+    first, second = (number for number in (1, 2, 3) if number != away)
+    cluster.start(first, is_clean=False)
+    cluster.start(second, is_clean=False)
+    cluster.fence(away)
+    state = cluster.state()
+    assert state.leader in (first, second)
+    assert state.in_sync == (state.leader,)
+    other = second if state.leader == first else first
+    cluster.propose(state.leader, other)  # it has caught up
+    cluster.register(away, is_clean=False)
+    cluster.register(away, lost=[("t", 0)])
+    cluster.unfence(away)
+    state = cluster.state()
+    assert set(state.in_sync) == {first, second}
+    assert (state.leader in (first, second), state.eligible, state.unclean_epoch) == (True, (), NEVER)
+
+
+def test_the_last_in_sync_that_is_killed_leads_on_where_an_eligible_one_is_dead() -> None:
+    """1 is that one, 2 is dead, and 3 is behind since before."""
+    cluster = CatalogRun(3)
+    cluster.create(3, 1, 2, min_in_sync=2)
+    cluster.start(3, is_clean=False)
+    cluster.fence(2)
+    assert (cluster.state().in_sync, cluster.state().eligible) == ((1,), (2,))
     cluster.start(1, is_clean=False)
-    assert cluster.state().eligible == ()
+    assert (cluster.state().in_sync, cluster.state().eligible, cluster.state().leader) == ((1,), (2,), 1)
+    cluster.register(2, is_clean=False)
+    cluster.register(2, lost=[("t", 0)])
+    cluster.unfence(2)
+    state = cluster.state()
+    assert (state.in_sync, state.eligible, state.leader, state.unclean_epoch) == ((1,), (), 1, NEVER)
+
+
+def test_one_that_was_killed_leads_where_the_other_in_sync_has_lost_its_disk_meanwhile() -> None:
+    """It has everything, and the one that was the last in sync has nothing."""
+    cluster = CatalogRun(3)
+    cluster.create(3, 1, 2, min_in_sync=2)
+    cluster.start(3, is_clean=False)
+    cluster.start(1, is_clean=False)
+    assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), (1,))
+    cluster.register(2, is_clean=False)
+    cluster.register(2, lost=[("t", 0)])
+    cluster.unfence(2)
+    state = cluster.state()
+    assert (state.in_sync, state.eligible, state.leader, state.unclean_epoch) == ((1,), (), 1, NEVER)
+
+
+def test_nobody_who_leaves_is_eligible_where_those_who_stay_may_commit() -> None:
+    """With `min.insync.replicas` 1 the last one in sync may have acknowledged what nobody else has."""
+    cluster = CatalogRun(3)
+    cluster.create(1, 2, 3, min_in_sync=1)
+    cluster.start(1, is_clean=False)
+    cluster.start(2, is_clean=False)
+    assert (cluster.state().in_sync, cluster.state().eligible) == ((3,), ())
+    cluster.fence(3)
+    assert cluster.state().leader == NO_LEADER
 
 
 def test_a_lost_folder_counts_for_its_partition_only() -> None:
@@ -152,7 +233,10 @@ def test_the_eligible_count_when_the_last_in_sync_comes_back_incomplete() -> Non
     cluster.create(1, 2, 3, min_in_sync=3)
     cluster.fence(2, 3, 1)
     assert (cluster.state().in_sync, cluster.state().eligible) == ((1,), (2, 3))
-    cluster.start(1, is_clean=False)
+    cluster.register(1, is_clean=False)
+    assert (cluster.state().in_sync, cluster.state().eligible) == ((1,), (2, 3))  # it was killed, no more
+    cluster.register(1, lost=[("t", 0)])
+    cluster.unfence(1)
     state = cluster.state()
     assert (state.in_sync, state.eligible, state.leader) == ((2,), (3,), NO_LEADER)
     cluster.unfence(3)
@@ -216,6 +300,61 @@ def test_a_loss_is_no_reason_for_others_to_give_up_records_where_somebody_is_eli
     assert (state.in_sync, state.leader, state.unclean_epoch) == ((2,), NO_LEADER, NEVER)
     cluster.unfence(2)
     assert (cluster.state().leader, cluster.state().unclean_epoch) == (2, NEVER)
+
+
+# ---------------------------------------------------------------- proposals under way
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+@pytest.mark.parametrize("lost", [[], [("t", 0)]])
+def test_a_proposal_to_let_in_a_node_that_has_started_again_since_is_stale(
+    lost: list[tuple[str, int]], *, is_clean: bool
+) -> None:
+    """It counts on what the process before had. The node is neither in sync nor eligible, so nothing but the epoch changes."""
+    cluster = CatalogRun(3)
+    cluster.create(1, 2, 3, min_in_sync=2)
+    cluster.start(3, is_clean=False)
+    before = cluster.state()
+    assert (before.in_sync, before.eligible) == ((1, 2), ())
+    late = InSyncProposal("t", 0, before.leader_epoch, before.epoch, [1, 2, 3])
+    cluster.register(3, is_clean=is_clean, lost=lost)
+    cluster.unfence(3)
+    assert cluster.state() == structs.replace(before, epoch=before.epoch + 1)
+    assert cluster.run(AlterPartitions(1, cluster.incarnation(1), [late])) == []
+    assert cluster.propose(1, 2, 3) != []
+    assert cluster.replayed().snapshot() == cluster.catalog.snapshot()
+
+
+def test_a_start_counts_once_for_what_the_node_holds_and_not_for_the_rest() -> None:
+    cluster = CatalogRun(4)
+    cluster.create(1, 2, name="elsewhere")
+    cluster.create(1, 3, name="shared")
+    cluster.create(4, 3, name="unled")
+    cluster.fence(3, 4)
+    epochs = [cluster.state(name).epoch for name in ("elsewhere", "shared", "unled")]
+    cluster.register(3)
+    again = [cluster.state(name).epoch for name in ("elsewhere", "shared", "unled")]
+    assert again == [epochs[0], epochs[1] + 1, epochs[2]]
+    cluster.run(RegisterNode("n3", cluster.incarnation(3), endpoints("n3")))
+    assert [cluster.state(name).epoch for name in ("elsewhere", "shared", "unled")] == again
+
+
+def test_a_proposal_of_a_leader_before_is_stale_where_nobody_led_when_a_node_started_again() -> None:
+    cluster = CatalogRun(3)
+    cluster.create(1, 3)
+    cluster.fence(3)
+    before = cluster.state()
+    late = InSyncProposal("t", 0, before.leader_epoch, before.epoch, [1, 3])
+    cluster.fence(1)
+    unled = cluster.state()
+    assert unled.leader == NO_LEADER
+    cluster.start(3, is_clean=False)
+    assert cluster.state() == unled
+    cluster.unfence(1)
+    assert cluster.state().leader == 1
+    for epoch in (before.epoch, unled.epoch, cluster.state().epoch):
+        again = structs.replace(late, epoch=epoch)
+        assert cluster.run(AlterPartitions(1, cluster.incarnation(1), [again])) == []
 
 
 # ---------------------------------------------------------------- draining

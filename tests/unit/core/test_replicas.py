@@ -366,3 +366,48 @@ def test_what_is_committed_is_on_enough_disks_and_on_all_in_sync(steps: list[tup
             holders = [number for number in (2, 3) if disks[number] >= watermark]
             assert 1 + len(holders) >= 2
             assert all(disks[number] >= watermark for number in replicas.state.in_sync if number != 1)
+
+
+# ---------------------------------------------------------------- deleted by request
+
+
+def test_what_is_deleted_is_so_when_everybody_in_sync_begins_there() -> None:
+    replicas = leader(end=10)
+    replicas.deleted(LOG, 5)
+    assert replicas.start(LOG) < 5
+    replicas.fetched(2, LOG, 10, 1, log_start=5)
+    assert replicas.start(LOG) < 5
+    replicas.fetched(3, LOG, 10, 1, log_start=4)
+    assert replicas.start(LOG) == 4
+    replicas.fetched(3, LOG, 10, 2, log_start=7)
+    assert replicas.start(LOG) == 5
+
+
+def test_what_a_follower_said_in_another_session_does_not_count_for_what_is_deleted() -> None:
+    replicas = leader(state(1, 2), end=10)
+    replicas.deleted(LOG, 5)
+    replicas.fetched(2, LOG, 10, 1, log_start=5)
+    replicas.began_anew(2, 2)
+    assert replicas.start(LOG) < 5
+
+
+def test_nothing_is_deleted_for_good_while_somebody_may_lead_who_is_not_in_sync() -> None:
+    replicas = leader(structs.replace(state(1), eligible=(2,)), end=10)
+    replicas.deleted(LOG, 5)
+    assert replicas.start(LOG) < 5
+
+
+def test_nobody_joins_who_has_what_was_deleted() -> None:
+    replicas = leader(state(1, 2), end=10)
+    replicas.deleted(LOG, 5)
+    replicas.fetched(3, LOG, 10, 1)
+    assert not replicas.may_join(3)
+    replicas.fetched(3, LOG, 10, 2, log_start=5)
+    assert replicas.may_join(3)
+
+
+def test_nobody_joins_who_has_what_the_leader_before_may_have_deleted() -> None:
+    replicas = Replicas(1, state(1, 2), min_in_sync=2, now_ms=0)
+    replicas.add_log(LOG, end=10, durable_end=10, high_watermark=0, now_ms=0, start=5)
+    replicas.fetched(3, LOG, 10, 1, log_start=4)
+    assert not replicas.may_join(3)

@@ -21,7 +21,7 @@ from goqueue.log.compaction import compact, dirty_ratio, plan_compaction
 from goqueue.log.compression import Codec
 from goqueue.log.recovery import open_log
 from goqueue.log.scan import Found
-from goqueue.model.errors import StorageError
+from goqueue.model.errors import DataCorrupt
 from goqueue.model.record import Producer
 from goqueue.node.producer_state import ProducerState
 
@@ -263,7 +263,7 @@ def test_damage_stops_a_pass_before_it_changes_anything() -> None:
     before = disk.device.snapshot()
     plan = disk.plan_compaction(2_000)
     assert plan is not None
-    with pytest.raises(StorageError, match="damaged"):
+    with pytest.raises(DataCorrupt, match="damaged"):
         compact(disk.mount, FOLDER, plan)
     assert disk.device.snapshot() == before
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
@@ -18,6 +19,7 @@ from goqueue.node.partition import Partition
 from goqueue.node.replication.following import Follower
 from goqueue.node.replication.throttle import MoveThrottle
 from goqueue.node.threads import Threads
+from goqueue.sim.cluster.loud import loud
 
 T = TypeVar("T")
 
@@ -28,9 +30,12 @@ class ShorterLeader:
     async def fetch(
         self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int
     ) -> Sequence[ReplicaFound]:
-        for want in round.wants:
-            if want.offset > 1:
-                return [ReplicaFound(want.topic, want.partition, log_start=0, diverging=(want.last_epoch, 1))]
+        longer = [want for want in round.wants if want.offset > 1]
+        if longer:
+            return [
+                ReplicaFound(want.topic, want.partition, log_start=0, diverging=(want.last_epoch, 1))
+                for want in longer
+            ]
         await asyncio.sleep(wait_ms / 1_000)
         return []
 
@@ -148,13 +153,53 @@ def new_follower(
     )
 
 
-def test_what_is_committed_is_never_cut() -> None:
+@pytest.mark.parametrize("unclean_epoch", [-1, 0])
+def test_what_is_committed_is_never_cut(unclean_epoch: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The replica waits for another leader, and says so once."""
+
     async def main(world: World) -> None:
         async def life(node: Node) -> None:
-            for unclean_epoch in (-1, 0):
-                with pytest.raises(InvariantViolation, match="below its high watermark 2"):
-                    await follow(world, await replica(node), unclean_epoch)
-                await node.topics.delete("orders")
+            assert await follow(world, await replica(node), unclean_epoch) == 2
+
+        await world.live(life)
+
+    simulate(main)
+    errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(errors) == 1
+    assert "a leader lacks what is committed" in errors[0]
+    assert "below its high watermark 2" in errors[0]
+
+
+def test_a_leader_that_lacks_what_is_committed_of_one_partition_is_followed_in_others() -> None:
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            kept = await replica(node)
+            await create(node, "others")
+            for value in (b"kept", b"cut"):
+                await publish(node, value, topic="others")
+            other = node._table.any_partition("others", 0)
+            other.log.high_watermark = 1
+            follower = new_follower(world, -1, ShorterLeader())
+            follower.put(kept)
+            follower.put(other)
+            running = asyncio.ensure_future(follower.run())
+            await asyncio.sleep(20.0)
+            assert not running.done()
+            running.cancel()
+            assert (kept.log.end, other.log.end) == (2, 1)
+
+        await world.live(life)
+
+    simulate(main)
+
+
+def test_in_a_simulation_a_leader_that_lacks_what_is_committed_ends_the_node() -> None:
+    """There it is a find."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            with loud(), pytest.raises(InvariantViolation, match="below its high watermark 2"):
+                await follow(world, await replica(node), -1)
 
         await world.live(life)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
+import pytest
 from tests.support.nodes import World, create, publish, simulate
 
 from goqueue.log.batch import build_batch, decode_rows, read_header, rebuild_batch
@@ -115,6 +116,29 @@ def test_what_is_damaged_is_given_up_before_the_leader_is_asked() -> None:
             await follow(world, partition, leader)
             assert [want.offset for want in leader.wants] == [1]
             assert partition.log.end == 1
+            assert partition.damaged_from is None
+
+        await world.live(life)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_compacted_log_that_is_damaged_is_given_up_whole(is_compacted: bool) -> None:
+    """The others may have forgotten a tombstone that is behind the damage, and the value before it would be back for good."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(node, cleanup_policy="compact" if is_compacted else "delete")
+            await publish(node, b"old", key=b"deleted")
+            await publish(node, b"damaged", key=b"other")
+            await publish(node, None, key=b"deleted")
+            partition, leader = node._table.any_partition("orders", 0), Leader()
+            partition.damaged_from = 1
+            await follow(world, partition, leader)
+            kept = 0 if is_compacted else 1
+            assert [want.offset for want in leader.wants] == [kept]
+            assert partition.log.end == kept
             assert partition.damaged_from is None
 
         await world.live(life)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.support.delays import later
-from tests.support.leaderships import led
+from tests.support.leaderships import followers_of, led
 from tests.support.nodes import (
     BRISK,
     CONFIG,
@@ -260,6 +260,35 @@ def test_a_partition_that_cannot_be_cleaned_does_not_stop_the_others() -> None:
             assert node.topics.partition("a", 0).earliest == 0
             assert node.topics.partition("b", 0).earliest > 0
             assert not node.failed.is_set()
+
+        await world.live(life)
+
+    simulate(main)
+
+
+@pytest.mark.parametrize("is_led", [True, False])
+def test_damage_that_compaction_meets_is_as_if_a_reader_had_met_it(is_led: bool) -> None:
+    """A leader hands over. A follower may be in sync: it gives up nothing before it is known that nobody counts on it."""
+
+    async def main(world: World) -> None:
+        async def life(node: Node) -> None:
+            await create(
+                node, cleanup_policy="compact", segment_bytes="1024", min_cleanable_dirty_ratio="0.1"
+            )
+            partition = await led(node, 1)
+            for at in range(20):
+                await publish(node, b"%03d" % at * 50, key=b"key")
+            await partition.commit.checkpoint()
+            world.device.flip_bit("logs/orders/0/00000000000000000000.log", 8 * 300)
+            for segment in partition.log.segments[:-1]:
+                segment.release()
+            damaged = followers_of(partition).damaged_partitions
+            if not is_led:
+                partition.follow(2, 1)
+            await asyncio.sleep(2 * CLEANUP_S)
+            assert partition.damaged_from == 1
+            assert bool(damaged) == is_led
+            assert counted(node, "storage_compacted_bytes_total") == 0
 
         await world.live(life)
 

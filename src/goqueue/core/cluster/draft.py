@@ -11,7 +11,7 @@ from goqueue.core.cluster.elections import ElectionRules, States
 from goqueue.core.cluster.events import PartitionChange, PartitionsChanged
 from goqueue.core.cluster.node_table import NodeTable
 from goqueue.core.cluster.partition_table import Key, PartitionTable
-from goqueue.core.cluster.partitions import PartitionState
+from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
 
 
 class Cluster(Struct, frozen=True):
@@ -47,6 +47,14 @@ class Draft:
     def put(self, topic: str, index: int, state: PartitionState) -> None:
         """The partition becomes this and nothing else."""
         self.change(topic, index, self._cluster.partitions.get(topic, index), state)
+
+    def count_up(self, topic: str, index: int) -> None:
+        """The partition changes, if only in its epoch: what its leader has proposed of it and is under way is refused as stale. Where
+        nobody leads it, that is so already: another leader has another leader epoch."""
+        old = self._cluster.partitions.get(topic, index)
+        if old.leader != NO_LEADER and not self.has(topic, index):
+            counted = structs.replace(old, epoch=old.epoch + 1)
+            self._changes[topic, index] = PartitionChange.of(topic, index, counted)
 
     def change(self, topic: str, index: int, old: PartitionState, new: PartitionState) -> None:
         if new == old:

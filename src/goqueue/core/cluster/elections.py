@@ -2,7 +2,8 @@
 
 Everybody in the in-sync set has all that was committed, so each of them may lead. So may an *eligible* replica: it left the
 in-sync set when that became too small to commit anything, and until it is large enough again nothing can be committed that
-it does not have. Whoever is neither may have missed acknowledged records; it leads only if somebody accepts their loss.
+it does not have. A crash or a power cut takes nothing of that away, because only what is fsynced counts as committed; folders or
+bytes that are lost do. Whoever is neither may have missed acknowledged records; it leads only if somebody accepts their loss.
 
 These functions change members and leader; epochs are counted where the change becomes an event (`draft.py`).
 """
@@ -69,25 +70,26 @@ def elect_unclean(state: PartitionState, states: States) -> PartitionState:
 
 
 def take_out(
-    state: PartitionState, number: int, rules: ElectionRules, *, is_clean: bool = True, is_lost: bool = False
+    state: PartitionState, number: int, rules: ElectionRules, *, is_lost: bool = False
 ) -> PartitionState:
-    """The node is fenced. If its log may be incomplete (`is_clean` is False) it must not be elected for what it had. `is_lost`: it
-    says itself that it is."""
+    """The node is fenced. It goes on having all that was committed while it was in sync, also if it was killed or has lost its
+    power: followers report, and leaders count, only what they have fsynced. So it becomes or stays eligible where too few are
+    left. `is_lost`: it says itself that folders or bytes are not there any more; it must not be elected for what it had."""
     if number in state.in_sync and len(state.in_sync) > 1:
         remaining = tuple(each for each in state.in_sync if each != number)
-        return with_in_sync(state, remaining, rules, may_be_eligible=is_clean)
-    if is_clean:
+        return with_in_sync(state, remaining, rules, may_be_eligible=not is_lost)
+    if not is_lost:
         return state
     eligible = tuple(each for each in state.eligible if each != number)
-    if state.in_sync == (number,) and eligible:
+    if state.in_sync != (number,):
+        return structs.replace(state, eligible=eligible)
+    if eligible:
         # The last one in sync has come back incomplete, but others have all that was committed: it is they who count.
         first, *others = eligible
         return structs.replace(state, in_sync=(first,), eligible=tuple(others))
-    if state.in_sync == (number,) and is_lost:
-        # Nobody has all that was committed. It leads on with what it has, and others may have to give up more than that.
-        epoch = state.leader_epoch + 1
-        return structs.replace(state, leader_epoch=epoch, unclean_epoch=epoch)
-    return structs.replace(state, eligible=eligible)
+    # Nobody has all that was committed. It leads on with what it has, and others may have to give up more than that.
+    epoch = state.leader_epoch + 1
+    return structs.replace(state, leader_epoch=epoch, unclean_epoch=epoch)
 
 
 def with_in_sync(

@@ -47,7 +47,10 @@ def decide(cluster: Cluster, command: MemberCommand, *, level: int, has_own_topi
 
 
 def register(cluster: Cluster, command: RegisterNode, *, level: int, has_own_topics: bool) -> list[Event]:
-    """A process has started: whatever ran on the node before is gone, and this one leads nothing yet."""
+    """A process has started: whatever ran on the node before is gone, and this one leads nothing yet. A proposal to let the node in
+    may be under way that counts on what the process before had on a disk that is lost since; nothing else tells it from one that is
+    about this process, so the epochs of all that the node holds are counted up. Of a clean start, too: folders that nobody
+    counted on are not reported as lost, and a leader has to propose anew in any case."""
     if command.level < level:
         raise LevelTooLow(
             f"node {command.name!r} (version {command.version or 'unknown'}) understands feature level {command.level}, and the "
@@ -67,8 +70,8 @@ def register(cluster: Cluster, command: RegisterNode, *, level: int, has_own_top
     draft = Draft(cluster, {**cluster.nodes.states(), number: NodeState.FENCED})
     for topic, index in cluster.partitions.held_by(number):
         is_lost = (topic, index) in lost
-        is_clean = command.is_clean and not is_lost
-        _take_out(cluster, draft, topic, index, number, is_clean=is_clean, is_lost=is_lost)
+        _take_out(cluster, draft, topic, index, number, is_lost=is_lost)
+        draft.count_up(topic, index)
     return [registered, *draft.events()]
 
 
@@ -84,7 +87,7 @@ def fence(cluster: Cluster, name: str, incarnation: str) -> list[Event]:
         return []
     draft = Draft(cluster, {**cluster.nodes.states(), entry.number: NodeState.FENCED})
     for topic, index in cluster.partitions.held_by(entry.number):
-        _take_out(cluster, draft, topic, index, entry.number, is_clean=True)
+        _take_out(cluster, draft, topic, index, entry.number)
     return [NodeStateChanged(name, NodeState.FENCED), *draft.events()]
 
 
@@ -139,11 +142,10 @@ def _take_out(
     index: int,
     number: int,
     *,
-    is_clean: bool,
     is_lost: bool = False,
 ) -> None:
     state, rules = cluster.partitions.get(topic, index), cluster.rules_of(topic)
-    draft.settle(topic, index, take_out(state, number, rules, is_clean=is_clean, is_lost=is_lost))
+    draft.settle(topic, index, take_out(state, number, rules, is_lost=is_lost))
 
 
 def _change_state(cluster: Cluster, entry: NodeEntry, state: NodeState) -> list[Event]:

@@ -27,6 +27,7 @@ class _Log:
     epoch_start: int
     high_watermark: int
     added_ms: int
+    start_min: int  # what is before it was deleted by request, and must not come back
 
 
 @dataclass(slots=True)
@@ -78,8 +79,16 @@ class Replicas:
     def is_complete(self) -> bool:
         return bool(self._logs) and all(name in self._logs for name in self._expected)
 
-    def add_log(self, name: str, *, end: int, durable_end: int, high_watermark: int, now_ms: int) -> None:
-        self._logs[name] = _Log(end, durable_end, end, high_watermark, now_ms)
+    def add_log(
+        self, name: str, *, end: int, durable_end: int, high_watermark: int, now_ms: int, start: int = 0
+    ) -> None:
+        """`start` is where it begins: the leader before may have promised it."""
+        self._logs[name] = _Log(end, durable_end, end, high_watermark, now_ms, start)
+
+    def deleted(self, name: str, start: int) -> None:
+        """The leader has deleted what is before `start`, for good, and is to promise that."""
+        log = self._logs[name]
+        log.start_min = max(log.start_min, start)
 
     def appended(self, name: str, end: int) -> None:
         self._logs[name].end = end
@@ -111,7 +120,7 @@ class Replicas:
         for name, log in self._logs.items():
             if one.offsets.get(name, UNKNOWN) >= log.end:
                 one.caught_up_ms[name] = now_ms  # if it was in sync it has its time to say so again
-        one.offsets, one.ends_seen = {}, {}
+        one.offsets, one.starts, one.ends_seen = {}, {}, {}
 
     # ---------------------------------------------------------------- what follows
 
@@ -149,6 +158,17 @@ class Replicas:
             own = log.durable_end if self.is_replicated else log.end
             log.high_watermark = max(log.high_watermark, min([own, *offsets]))
         return log.high_watermark
+
+    def start(self, name: str) -> int:
+        """Where the log begins on the disk of everybody who may lead next, at least; UNKNOWN while that is not known."""
+        if not self.has_enough:
+            return UNKNOWN
+        starts = [
+            self._followers[number].starts.get(name, UNKNOWN)
+            for number in self._maximal()
+            if number != self._me
+        ]
+        return min(starts, default=self._logs[name].start_min)
 
     def proposal(
         self,
@@ -247,8 +267,10 @@ class Replicas:
         return not one.has_left
 
     def _has_caught_up(self, one: _Follower) -> bool:
-        """With everything that may be committed: also what the leader before had, whose high watermark is not known."""
+        """With everything that may be committed, also what the leader before had, whose high watermark is not known; and without what
+        was deleted by request."""
         return self.is_complete and all(
             one.offsets.get(name, UNKNOWN) >= max(log.high_watermark, log.epoch_start)
+            and one.starts.get(name, UNKNOWN) >= log.start_min
             for name, log in self._logs.items()
         )

@@ -109,6 +109,7 @@ class ClusterMember:
         self.confirming = Confirming(metadata, links, self.replication, spawn)
         self._configured = {peer.name for peer in config.peers}
         self._writing = asyncio.Lock()  # of the identity
+        self._reporting = asyncio.Lock()
         self._has_ended = False
         self._spawn = spawn
         metadata.when_applied(self._note_nodes)
@@ -143,11 +144,13 @@ class ClusterMember:
                 )
 
     async def report_lost(self, endpoints: Endpoints, lost: list[tuple[str, int]]) -> None:
-        """Partitions are not here, or damaged, that should be whole: nobody may count on them."""
+        """Partitions are not here, or damaged, that should be whole: nobody may count on them. One report after the other, for each
+        is another incarnation."""
         if lost:
             logger.error("partitions are missing or damaged count=%d first=%s-%d", len(lost), *lost[0])
-            self.membership.begin_again(self._ids.fresh())
-            await self.membership.join(endpoints, is_clean=True, lost=lost)
+            async with self._reporting:
+                self.membership.begin_again(self._ids.fresh())
+                await self.membership.join(endpoints, is_clean=True, lost=lost)
 
     def work(self) -> list[Coroutine[None, None, None]]:
         """What has to run all the time."""
@@ -177,11 +180,17 @@ class ClusterMember:
     def _note_nodes(self, events: Sequence[Event]) -> None:
         if any(isinstance(event, NodeRegistered | NodeRemoved | ClusterNamed) for event in events):
             self._remember()
+        for event in events:
+            if isinstance(event, NodeRegistered):
+                self.replication.note_started(event.number)
         if any(isinstance(one, NodeStateChanged) and one.state is not NodeState.FENCED for one in events):
             self.replication.note_unfenced()
 
     def _note_all_nodes(self) -> None:
+        """Any of them may have started anew in what was skipped."""
         self._remember()
+        for node in self._metadata.catalog.nodes():
+            self.replication.note_started(node.number)
         self.replication.note_unfenced()
 
     def _remember(self) -> None:

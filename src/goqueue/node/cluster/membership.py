@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import structs
+
 from goqueue.core.cluster.nodes import Endpoints, NodeEntry
 from goqueue.model.cluster_errors import NameTaken, NotController, PeerUnreachable
 from goqueue.model.errors import (
@@ -78,7 +80,7 @@ class Membership:
         self._version = version
         self.copying: Callable[[], list[Copying]] = list  # what heartbeats tell of the partitions that move
         self.is_full: Callable[[], bool] = bool  # whether the disk takes no writes
-        self._endpoints: Endpoints | None = None
+        self._join: Join | None = None  # what there is to say of this incarnation
         self._is_ready = False
         self._is_fenced = True
         self._is_leaving = False
@@ -110,14 +112,13 @@ class Membership:
         return self._incarnation
 
     def begin_again(self, incarnation: str) -> None:
-        """As if the process had started anew: what the controller knew of it holds no more."""
-        self._incarnation = incarnation
+        """As if the process had started anew: what the controller knew of it holds no more. It joins next."""
+        self._incarnation, self._join = incarnation, None
 
     async def join(self, endpoints: Endpoints, *, is_clean: bool, lost: list[tuple[str, int]]) -> NodeEntry:
         """Until a controller has taken it in and this node knows everything up to then. However long it takes: without a
         majority there is no controller."""
-        self._endpoints = endpoints
-        join = Join(
+        self._join = Join(
             self._quorum.name,
             self._incarnation,
             endpoints,
@@ -127,7 +128,15 @@ class Membership:
             is_clean=is_clean,
             lost=lost,
         )
+        return await self._taken_in(self._join)
+
+    async def _taken_in(self, join: Join) -> NodeEntry:
+        """A controller heeds only the first that it hears of an incarnation, so whoever joins says the same until one of them is
+        answered: a heartbeat that finds the node not known must not get ahead of the news of what is lost. What was lost then
+        may be there again later, and is not said once more."""
         done = await self._until_joined(join)
+        if self._join is join:
+            self._join = structs.replace(join, is_clean=False, lost=[])
         await self._quorum.until_applied(done.index)
         node = self._metadata.catalog.node(self._quorum.name)
         if node is None:
@@ -188,9 +197,9 @@ class Membership:
                 answer = await self._beat(is_leaving=self._is_leaving)
                 if answer.controller != self._quorum.name:
                     self._heard_ms = max(self._heard_ms, sent_ms)
-                if not answer.is_known and self._endpoints is not None:
+                if not answer.is_known and self._join is not None:
                     logger.warning("the controller does not know this node; it joins again")
-                    await self.join(self._endpoints, is_clean=False, lost=[])
+                    await self._taken_in(self._join)
                     continue
                 self._note_fenced(answer.is_fenced)
                 timeout_s = self._config.heartbeat_ms / 1_000

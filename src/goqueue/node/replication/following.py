@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
 from goqueue.log.batch import HEADER_BYTES, crc_matches, read_header
+from goqueue.log.cutting import CutRefused
 from goqueue.log.disk import Disk
 from goqueue.log.recovery import cut_back, reset_log
 from goqueue.model.cluster_errors import PeerUnreachable
 from goqueue.model.errors import FetchSessionNotFound, GoQueueError, OffsetOutOfRange, StorageError
 from goqueue.node.clock import Clock
 from goqueue.node.cluster.ports import PeerLinks, ReplicaFound, ReplicaRound, ReplicaWant
+from goqueue.node.deletion import move_start
 from goqueue.node.partition import Partition
 from goqueue.node.replication.throttle import MoveThrottle
 from goqueue.node.threads import Threads
@@ -30,6 +32,7 @@ logger = logging.getLogger(__name__)
 _GATHER_S: Final = 0.005  # so that many changes at once are one more request
 _SYNC_S: Final = 0.01  # before it is asked again whether everything is on disk
 _PAUSE_S: Final = 0.1  # after a failure of the other node, or of one partition
+_REFUSED_S: Final = 5.0  # where only another leader helps
 # Of one partition in one answer; of one that is far behind as much as the answer holds.
 _BYTES_MIN: Final = 1024 * 1024
 _NO_EPOCH: Final = -1
@@ -81,6 +84,7 @@ class Follower:
         self._forgotten: dict[Place, None] = {}
         self._paused: dict[Place, float] = {}  # until when, after a failure
         self._damaged: dict[Place, None] = {}  # to be mended
+        self._refused: dict[Place, int] = {}  # cuts of what is committed, and in which epoch
         self._changed = asyncio.Event()
         self._is_reached = True
         # Whoever has or waits for one keeps it: it is the same for all of them, and gone with the last.
@@ -106,6 +110,7 @@ class Follower:
             self._dirty.pop(place, None)
             self._paused.pop(place, None)
             self._appetites.pop(place, None)
+            self._refused.pop(place, None)
             self._forgotten[place] = None
             self._changed.set()
         async with self._turn(place):
@@ -184,8 +189,11 @@ class Follower:
             async with self._turn(place):
                 if self._partitions.get(place) is not partition or partition.damaged_from is None:
                     continue
+                log = partition.log
+                # Where compaction has been, others may have forgotten the tombstones of what is before the damage.
+                offset = log.log_start if log.may_be_compacted else partition.damaged_from
                 try:
-                    await self._shorten(partition, partition.damaged_from, forced=True)
+                    await self._shorten(partition, offset, forced=True)
                     partition.damaged_from = None
                 except GoQueueError as error:
                     self._damaged[place] = None
@@ -245,8 +253,9 @@ class Follower:
     # ---------------------------------------------------------------- taking
 
     async def _take(self, answer: _Answer) -> None:
-        """Write everything, then wait until all of it is on disk."""
+        """Write everything, then wait until all of it is on disk, and where the logs begin."""
         written: list[Partition] = []
+        shortened: list[Partition] = []
         for one in answer.found:
             place = one.topic, one.partition
             partition = self._partitions.get(place)
@@ -260,6 +269,8 @@ class Follower:
                 try:
                     if await self._take_one(partition, one):
                         written.append(partition)
+                    if partition.log.durable_start < one.log_start <= partition.log.log_start:
+                        shortened.append(partition)
                     self._note_appetite(place, len(one.records))
                     if place not in self._paused:
                         self._dirty[place] = None
@@ -271,11 +282,16 @@ class Follower:
         for partition in written:
             partition.commit.request()  # all at once, then each is waited for
         for partition in written:
-            try:
-                await partition.commit.wait(partition.log.end)
-            except GoQueueError as error:
-                self._pause((partition.topic, partition.index))
-                logger.warning("a replica is not on disk error=%r", error.sentence)
+            await self._until_durable(partition, partition.commit.wait(partition.log.end))
+        saving = [self._until_durable(partition, partition.commit.checkpoint()) for partition in shortened]
+        await asyncio.gather(*saving)
+
+    async def _until_durable(self, partition: Partition, wait: Coroutine[None, None, None]) -> None:
+        try:
+            await wait
+        except GoQueueError as error:
+            self._pause((partition.topic, partition.index))
+            logger.warning("a replica is not on disk error=%r", error.sentence)
 
     def _note_appetite(self, place: Place, size_bytes: int) -> None:
         """Who gets all that it asks for is behind, and asks for more."""
@@ -307,9 +323,8 @@ class Follower:
             self._throttle.took(partition.topic, partition.index, len(found.records), now)
             has_written = await self._write(partition, memoryview(found.records))
         partition.note_watermark(found.high_watermark)
-        if log.log_start < found.log_start <= log.high_watermark and not partition.rewriting.locked():
-            log.delete_before(found.log_start)
-            partition.commit.request_checkpoint()
+        if log.log_start < found.log_start <= log.high_watermark:
+            move_start(partition, found.log_start)
         return has_written
 
     async def _write(self, partition: Partition, data: memoryview) -> bool:
@@ -348,12 +363,29 @@ class Follower:
         never cut, unless all of it is from before an election that may have lost some of it."""
         log = partition.log
         is_lost = self._unclean_epoch_of(partition.topic, partition.index) > log.epochs.current
-        offset = log.epochs.common_end(epoch, end, log.end)
+        before, offset = log.end, log.epochs.common_end(epoch, end, log.end)
+        try:
+            await self._shorten(partition, offset, forced=is_lost)
+        except CutRefused as error:
+            self._leave_whole(partition, error)
+            return
         logger.info(
             "a replica is cut topic=%s partition=%d from=%d to=%d epoch=%d",
-            *(partition.topic, partition.index, log.end, offset, epoch),
+            *(partition.topic, partition.index, before, offset, epoch),
         )
-        await self._shorten(partition, offset, forced=is_lost)
+
+    def _leave_whole(self, partition: Partition, error: CutRefused) -> None:
+        """The leader lacks what is committed, which cannot be: this replica may be the last that has it. It waits for another leader,
+        and everything else goes on."""
+        place = partition.topic, partition.index
+        self._paused[place] = asyncio.get_running_loop().time() + _REFUSED_S
+        self._dirty.pop(place, None)
+        if self._refused.get(place) != partition.leader_epoch:
+            self._refused[place] = partition.leader_epoch
+            logger.error(
+                "a leader lacks what is committed; its follower keeps that and waits topic=%s partition=%d leader=%d epoch=%d error=%r",
+                *(*place, self._leader, partition.leader_epoch, str(error)),
+            )
 
     async def _shorten(self, partition: Partition, offset: int, *, forced: bool) -> None:
         log = partition.log
@@ -389,6 +421,6 @@ def _want(partition: Partition, bytes_max: int) -> ReplicaWant:
         offset,
         _NO_EPOCH if last is None else last,
         partition.leader_epoch,
-        log.log_start,
+        log.durable_start,
         bytes_max,
     )

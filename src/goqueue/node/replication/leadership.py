@@ -90,6 +90,7 @@ class Leadership:
             durable_end=log.durable_end,
             high_watermark=log.high_watermark,
             now_ms=monotonic_ms(),
+            start=log.durable_start,
         )
         self.appended(partition)
 
@@ -106,6 +107,12 @@ class Leadership:
         if self._logs.get(partition.topic) is partition:
             self.replicas.synced(partition.topic, partition.log.durable_end)
             self._raise(partition)
+
+    def deleted(self, partition: Partition, start: int) -> None:
+        """What is before `start` is gone here. The followers hear of it, and `partition.starting` when all who may lead have it so."""
+        self.replicas.deleted(partition.topic, start)
+        self._when_changed(partition, self._followers, True)
+        self._raise(partition)
 
     def readable_at(self, partition: Partition, offset: int) -> list[int]:
         return self.replicas.readable_at(partition.topic, offset)
@@ -146,6 +153,8 @@ class Leadership:
         if offset > partition.log.high_watermark:
             partition.raise_watermark(offset)
             self._when_changed(partition, self._followers, False)
+        if partition.starting.is_awaited:
+            partition.starting.reached(self.replicas.start(partition.topic))
 
     def _others(self, state: PartitionState) -> tuple[int, ...]:
         return tuple(number for number in state.replicas if number != self._me)

@@ -105,6 +105,11 @@ class Replication:
         """A node has been let in that may have caught up before."""
         self._keeper.wake()
 
+    def note_started(self, number: int) -> None:
+        """Another process runs on a node than before, perhaps on an empty disk. This has to be told before the partitions' epochs that were
+        counted up with it: whoever is proposed under these was heard of since."""
+        self.server.end_all(number)
+
     def leads(self, topic: str, index: int) -> bool:
         return (topic, index) in self._leaderships
 

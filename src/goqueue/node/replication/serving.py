@@ -3,7 +3,8 @@
 A follower's requests over one connection are rounds of one session. What it wants of a partition is remembered until it wants
 something else, so a round costs what has changed and not what there is: thousands of quiet partitions cost nothing but one look
 every half a minute, which is when a follower hears of what nobody tells (where a log begins), or has forgotten. With a new
-session everything that it said before is forgotten: it may come from a new process, on a disk that has nothing.
+session everything that it said before is forgotten: it may come from a new process, on a disk that has nothing. So it is as soon
+as the catalogue says that another process has started there, for that one may have no way to this node yet.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class _Session:
         self.watermarks: dict[
             Place, None
         ] = {}  # news that need not hurry, unless clients read from followers
+        self.is_urgent = False  # what is among these
         self.told: dict[Place, int] = {}  # high watermarks: a quiet partition is not spoken of again
+        self.starts_told: dict[Place, int] = {}  # at once, the first time
         self.swept_s = asyncio.get_running_loop().time()  # when all of them were told last
         self.waiting: asyncio.Future[None] | None = None
 
@@ -63,7 +66,7 @@ class _Session:
             self.due[place] = None
             self.sent.pop(place, None)
         for place in round.forgotten:
-            for known in (self.wants, self.due, self.sent, self.watermarks, self.told):
+            for known in (self.wants, self.due, self.sent, self.watermarks, self.told, self.starts_told):
                 known.pop(place, None)
         self.wake()  # a request that waits has had its time
 
@@ -75,6 +78,7 @@ class _Session:
 
     def _forget_all(self) -> None:
         self.wants, self.due, self.sent, self.watermarks, self.told = {}, {}, {}, {}, {}
+        self.starts_told, self.is_urgent = {}, False
 
     def note_told(self, found: Sequence[ReplicaFound]) -> None:
         for one in found:
@@ -96,11 +100,24 @@ class _Session:
         else:
             self.watermarks[place] = None
             if self.hurries:
+                self.is_urgent = True
                 self.wake()
+
+    def note_found(self, want: ReplicaWant, found: ReplicaFound) -> None:
+        """There is nothing to send, but maybe something to tell."""
+        place = want.topic, want.partition
+        is_later = found.log_start > want.log_start
+        if not is_later and found.high_watermark <= self.told.get(place, UNKNOWN):
+            return
+        self.watermarks[place] = None
+        self.is_urgent |= self.hurries
+        if is_later and found.log_start > self.starts_told.get(place, UNKNOWN):
+            self.starts_told[place] = found.log_start
+            self.is_urgent = True
 
     @property
     def has_urgent_news(self) -> bool:
-        return self.hurries and bool(self.watermarks)
+        return self.is_urgent and bool(self.watermarks)
 
     def wake(self) -> None:
         if self.waiting is not None and not self.waiting.done():
@@ -160,6 +177,13 @@ class ReplicaServer:
         sessions = self._sessions.get(follower, [])
         self._sessions[follower] = [one for one in sessions if one.stream is not stream]
 
+    def end_all(self, follower: int) -> None:
+        """Another process runs there now. It begins a session anew, even if it already had one that is ended here, and says where it is
+        also of what is quiet; what the one before said must not count any more."""
+        for session in self._sessions.pop(follower, ()):
+            session.end()
+        self._when_begun(follower, monotonic_ms())
+
     def _session(self, follower: int, round: ReplicaRound, stream: object) -> _Session:
         for session in self._sessions.get(follower, ()):
             if session.stream is stream:
@@ -218,14 +242,14 @@ class ReplicaServer:
                 session.watermarks.pop(place, None)
                 left -= len(one.records)
                 found.append(one)
-            elif one.high_watermark > session.told.get(place, UNKNOWN) or one.log_start > want.log_start:
-                session.watermarks[place] = None
+            else:
+                session.note_found(want, one)
         return found
 
     async def _tell_watermarks(self, session: _Session, number: int) -> list[ReplicaFound]:
         if session.round != number:  # the next round tells
             return []
-        places, session.watermarks = session.watermarks, {}
+        places, session.watermarks, session.is_urgent = session.watermarks, {}, False
         wants = [session.wants[place] for place in places if place in session.wants]
         return [await self._serve(session, want, 0) for want in wants]
 

@@ -19,6 +19,7 @@ from goqueue.sim.cluster.groups import Groups
 from goqueue.sim.cluster.history import ClusterHistory, FinalLog
 from goqueue.sim.cluster.keyed import Keyed
 from goqueue.sim.cluster.logs import stamped
+from goqueue.sim.cluster.loud import loud
 from goqueue.sim.cluster.operators import Operators
 from goqueue.sim.cluster.party import NewParty, Party
 from goqueue.sim.cluster.producers import ClusterProducer
@@ -74,7 +75,7 @@ def run_election_seed(seed: int) -> Outcome:
 
 def _run(seed: int, workload: str) -> Outcome:
     async def main(loop: SimLoop) -> Outcome:
-        with stamped(loop), few_shards(_SHARD_COUNT), often_saved(seed):
+        with stamped(loop), loud(), few_shards(_SHARD_COUNT), often_saved(seed):
             return await _Run(loop, seed, workload).run()
 
     return run(main, seed=seed)

@@ -1,0 +1,152 @@
+"""How far a node had come counts for the process that said so. The next one may be on a disk that has lost it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from tests.support.sim_clusters import PlayedCluster, in_cluster
+
+from goqueue.core.cluster.nodes import NodeState
+from goqueue.core.cluster.partitions import PartitionState
+from goqueue.node.cluster.member import ClusterMember
+from goqueue.node.cluster.membership import Membership
+from goqueue.node.monotonic import monotonic_ms
+from goqueue.node.replication.leadership import Leadership
+from goqueue.sim.kafka.history import Part
+
+VALUES = ("a", "b", "c")
+LOOK_S = 0.05
+LONG_S = 15.0  # much more than a leader waits before it proposes again
+SOON_S = 0.5
+
+
+def test_a_node_is_not_let_in_for_what_the_process_before_had_on_a_disk_that_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first process catches up while it is fenced, and dies before it is let in. The leader does not hear the second one, which the
+    controller lets in; if it proposed that one it would be elected, with nothing."""
+    ready, held = Membership.ready, set[str]()
+
+    async def ready_unless_held(membership: Membership) -> None:
+        if membership._quorum.name in held:
+            await asyncio.Event().wait()
+        await ready(membership)
+
+    async def play(played: PlayedCluster) -> None:
+        controller = played.cluster.controller()
+        assert controller is not None
+        leader, follower = (name for name in played.cluster.names if name != controller.name)
+        part = await create_led_by(played, leader)
+        for value in VALUES:
+            assert (await played.produce(leader, value, part=part))[0] == 0
+        number, host = number_of(played, follower), played.cluster.hosts[follower]
+
+        await host.crash(power_cut=False)
+        held.add(follower)
+        host.start()
+        began_ms = monotonic_ms()
+        heard_ms = member_of(played, leader).replication.server.heard_ms
+        replicas = leadership_of(played, leader, part).replicas
+        await played.until(lambda: heard_ms[number] > began_ms and replicas.may_join(number))
+        assert number not in state_of(played, part).in_sync
+
+        await host.crash(power_cut=False)
+        held.clear()
+        disk = host.disk.mount()
+        disk.remove_tree(f"logs/{part.topic}")
+        disk.sync_dir("logs")
+        played.network.partition(follower, leader)
+        host.start()
+        await played.until(lambda: node_state(played, follower) is NodeState.ALIVE)
+        until_s = played.loop.time() + LONG_S
+        while played.loop.time() < until_s:  # it would be taken out again, because it lags
+            assert number not in state_of(played, part).in_sync
+            await asyncio.sleep(LOOK_S)
+
+        await played.cluster.hosts[leader].crash(power_cut=False)
+        await played.until(lambda: state_of(played, part).leader == number_of(played, controller.name))
+        played.heal()
+        played.cluster.hosts[leader].start()
+        await played.until(lambda: not played.cluster.unsettled())
+        await played.until(lambda: len(state_of(played, part).in_sync) == 3)
+        for offset, value in enumerate(VALUES):
+            assert len(played.cluster.holders(part, offset, (value,))) == 3
+
+    monkeypatch.setattr(Membership, "ready", ready_unless_held)
+    in_cluster(play)
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_follower_whose_session_is_ended_says_soon_and_quietly_where_it_is(
+    caplog: pytest.LogCaptureFixture, *, is_restored: bool
+) -> None:
+    """Its process may have begun the session before the leader heard that it has started; and where the catalogue is replaced as a whole,
+    nobody may have started at all."""
+
+    async def play(played: PlayedCluster) -> None:
+        controller = played.cluster.controller()
+        assert controller is not None
+        leader, follower = (name for name in played.cluster.names if name != controller.name)
+        part = await create_led_by(played, leader)
+        for value in VALUES:
+            assert (await played.produce(leader, value, part=part))[0] == 0
+        await asyncio.sleep(5)
+        number, before = number_of(played, follower), state_of(played, part)
+        replicas = leadership_of(played, leader, part).replicas
+        assert number in replicas.readable_at("orders", 0)
+
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            if is_restored:
+                metadata = played.node(leader)._metadata
+                metadata.restore(0, metadata.snapshot())
+            else:
+                member_of(played, leader).replication.note_started(number)
+            assert number not in replicas.readable_at("orders", 0)
+            await asyncio.sleep(SOON_S)
+        assert number in replicas.readable_at("orders", 0)
+        assert [record for record in caplog.records if record.name.startswith("goqueue.node.replic")] == []
+        assert state_of(played, part) == before
+
+    in_cluster(play)
+
+
+async def create_led_by(played: PlayedCluster, leader: str) -> Part:
+    await played.create(replication_factor=3, num_partitions=3, config={"min.insync.replicas": "2"})
+    number = number_of(played, leader)
+    states = played.node(leader)._metadata.catalog.partitions_of("orders")
+    return next(Part("orders", index) for index, state in enumerate(states) if state.leader == number)
+
+
+def member_of(played: PlayedCluster, name: str) -> ClusterMember:
+    member = played.node(name).cluster
+    assert member is not None
+    return member
+
+
+def number_of(played: PlayedCluster, name: str) -> int:
+    return member_of(played, name).replication.number
+
+
+def leadership_of(played: PlayedCluster, name: str, part: Part) -> Leadership:
+    leadership = member_of(played, name).replication.leadership(*part)
+    assert leadership is not None
+    return leadership
+
+
+def state_of(played: PlayedCluster, part: Part) -> PartitionState:
+    controller = played.cluster.controller()
+    assert controller is not None
+    assert controller.node is not None
+    return controller.node._metadata.catalog.partition(*part)
+
+
+def node_state(played: PlayedCluster, name: str) -> NodeState:
+    controller = played.cluster.controller()
+    assert controller is not None
+    assert controller.node is not None
+    node = controller.node._metadata.catalog.node(name)
+    assert node is not None
+    return node.state
