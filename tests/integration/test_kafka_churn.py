@@ -333,7 +333,7 @@ def check_only_moved_partitions_were_revoked(members: list[Member], ends: list[f
                 continue
             for partition in event["partitions"]:
                 later = [(at, name) for at, name in order[partition] if at > event["at"]]
-                if later and not any(event["at"] < end < later[0][0] for end in ends):
+                if later and not any(event["at"] - UNNOTICED_S < end < later[0][0] for end in ends):
                     assert later[0][1] != member.name, f"{member.name} gave up {partition} for nothing"
 
 

@@ -177,7 +177,7 @@ MUTANTS: dict[str, Mutant] = {
     "keeps-lease-in-memory-only": Mutant("queues", cluster_queue_mutants.keep_leases_in_memory),
     "drops-acks-of-the-predecessor": Mutant("queues", cluster_queue_mutants.drop_acks),
     "settles-alone": Mutant("queues", cluster_queue_mutants.settle_alone),
-    "timer-fires-twice": Mutant("queue", cluster_queue_mutants.forget_firing, 1, "is 2 times in"),
+    "timer-fires-twice": Mutant("queue", cluster_queue_mutants.forget_firing, 6, "is 2 times in"),
     "forgets-what-was-cancelled": Mutant("queues", cluster_queue_mutants.forget_cancelled),
     "moves-dead-letters-again": Mutant("queues", queue_mutants.move_again_after_a_crash, 36),
     "reassigns-before-caught-up": Mutant("queues", cluster_queue_mutants.reassign_early, 3, "of which only"),
