@@ -23,6 +23,9 @@ class ClusterProducer:
         self._part = part
         self._producer: Epoch | None = None
         self._sequence = 0
+        self._sent_s = (
+            0.0  # the batch, for the first time: what it is acknowledged for may have happened since
+        )
         self.last_error = ""
 
     async def run(self, batch_count: int) -> None:
@@ -30,6 +33,7 @@ class ClusterProducer:
             await self._world.breathe(self._rng, 1.5)
             values = tuple(f"{self._name}.{number}.{index}" for index in range(self._rng.randint(1, 3)))
             self._world.history.sent |= dict.fromkeys(values, self._part)
+            self._sent_s = now_s()
             while not await self._send(values):
                 self._client.doubt(self._part)
                 await self._client.pause()
@@ -57,7 +61,6 @@ class ClusterProducer:
         kinds, part = requests("produce"), self._part
         batch = new_batch(values, Producer(*producer, self._sequence), now_ms(), is_transactional=False)
         leader = await self._client.leader_of(part)
-        sent_s = now_s()
         answer = await self._client.ask(
             leader.host,
             "produce",
@@ -80,10 +83,10 @@ class ClusterProducer:
                 )
             return False
         self._sequence += len(values)
-        self._note(values, result.base_offset, leader.host, sent_s)
+        self._note(values, result.base_offset, leader.host)
         return True
 
-    def _note(self, values: tuple[str, ...], base_offset: int, host: str, sent_s: float) -> None:
+    def _note(self, values: tuple[str, ...], base_offset: int, host: str) -> None:
         world, part = self._world, self._part
         world.history.acked.append(
             Acked(
@@ -91,9 +94,9 @@ class ClusterProducer:
                 base_offset,
                 values,
                 host,
-                world.cluster.holders(part, base_offset, values, sent_s=sent_s),
+                world.cluster.holders(part, base_offset, values, sent_s=self._sent_s),
                 world.topics[part.topic].needed_count,
-                sent_s,
+                self._sent_s,
                 now_s(),
             )
         )
