@@ -62,8 +62,10 @@ class Positions:
     def epoch_end(
         self, topic: str, index: int, epoch: int, *, leader_epoch: int = NO_EPOCH
     ) -> tuple[int, int]:
-        """The newest leader epoch up to `epoch`, and where it ends: what a client that read further must forget."""
+        """The newest leader epoch up to `epoch`, and where it ends: what a client that read further must forget. A leader that has just
+        begun does not know that yet, and what it believes may be less than clients have read: they would go back."""
         partition = self._partition(topic, index, leader_epoch)
+        partition.check_knows_end()
         if epoch == partition.leader_epoch:
             return epoch, partition.visible_end
         return partition.log.epochs.end_of(epoch, partition.visible_end)

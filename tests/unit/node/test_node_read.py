@@ -439,3 +439,25 @@ def test_a_new_leader_does_not_tell_an_end_that_it_does_not_know_yet() -> None:
         assert (len(page.records), page.next_offset, page.high_watermark) == (2, 2, 2)
 
     in_one_life(life)
+
+
+def test_a_new_leader_does_not_tell_where_an_earlier_epoch_ends_before_it_knows() -> None:
+    """A client takes an end before its position for a log that was cut, and goes back there: to the beginning, where the leader had heard
+    of nothing that is committed."""
+
+    async def life(node: Node) -> None:
+        await create(node)
+        partition = await led(node, 1)
+        await publish(node, b"read by clients")
+        followers_of(partition).are_away = True
+        await publish(node, b"and this one on the leader before", acks=Acks.LEADER)
+        partition.take_over(PlayedLeadership(2, are_away=True))
+        with pytest.raises(OffsetNotAvailable):
+            node.positions.epoch_end("orders", 0, 1)  # it has not even begun
+        await partition.lead()
+        with pytest.raises(OffsetNotAvailable):
+            node.positions.epoch_end("orders", 0, 1)
+        partition.raise_watermark(partition.log.end)
+        assert node.positions.epoch_end("orders", 0, 1) == (1, 2)
+
+    in_one_life(life)
