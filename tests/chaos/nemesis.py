@@ -15,8 +15,8 @@ from tests.chaos.world import name_of
 
 _HOLD_S: Final = (2.0, 6.0)
 _WELL_S: Final = 30.0
-# What librdkafka 2.16 has asked a leader that dies for the beginning of a partition it asks again later, and goes there, though it was told to
-# seek elsewhere meanwhile. So consumers are past that when the first fault comes.
+# A transactional consumer was once at the beginning of a partition again whose leader had been killed in the second in which its group began.
+# Why is not known; librdkafka may have asked for the beginning once more. Until it is, the first fault comes when consumers have begun.
 _BEGUN_S: Final = 3.0
 
 
