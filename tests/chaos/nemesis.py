@@ -15,9 +15,6 @@ from tests.chaos.world import name_of
 
 _HOLD_S: Final = (2.0, 6.0)
 _WELL_S: Final = 30.0
-# A transactional consumer was once at the beginning of a partition again whose leader had been killed in the second in which its group began.
-# Why is not known; librdkafka may have asked for the beginning once more. Until it is, the first fault comes when consumers have begun.
-_BEGUN_S: Final = 3.0
 
 
 class Nemesis:
@@ -44,7 +41,6 @@ class Nemesis:
 
     def run(self, ends_at: float) -> None:
         """Until this time on the monotonic clock; everything is undone then."""
-        time.sleep(_BEGUN_S)
         while time.monotonic() + self._period_s < ends_at:
             next_at = time.monotonic() + self._period_s
             self._strike()

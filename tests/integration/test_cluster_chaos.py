@@ -12,7 +12,7 @@ from tests.chaos.summary import describe
 
 KILLS = ("kill", "kill-leader", "kill-controller")
 LINKS = ("isolate", "slow", "kill")
-SECONDS = 28.0
+SECONDS = 25.0
 PERIOD_S = 8.0
 SEED = 5  # faults come in the order in which they are named
 

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.support.broker import Broker, Lines
+from tests.support.group_beginnings import commit_beginnings
 
 CYCLES = int(os.environ.get("GOQUEUE_SOAK_CYCLES", "2"))
 TRANSFORMER = Path(__file__).parents[1] / "support" / "transformer.py"
@@ -50,11 +51,13 @@ class Worker:
 
 
 def create_topics(kafka: str) -> None:
-    """With a client that is gone before the broker is: librdkafka 2.16 can spin for ever when it goes after it."""
+    """With a client that is gone before the broker is: librdkafka 2.16 can spin for ever when it goes after it. Workers seek when they
+    have aborted, so their group has a position before they begin."""
     admin = AdminClient({"bootstrap.servers": kafka})
     topics = [NewTopic(name, PARTITION_COUNT, 1) for name in ("in", "out")]
     for future in admin.create_topics(topics).values():
         future.result(30)
+    commit_beginnings(kafka, "transformers", "in", PARTITION_COUNT)
 
 
 def read_out(kafka: str) -> list[list[int]]:
@@ -92,9 +95,13 @@ class Run:
         self._rng = rng
         self.broker = Broker(folder)
         self.kafka = self.broker.kafka
-        self.workers = [self._worker(number) for number in range(WORKER_COUNT)]
+        self.workers: list[Worker] = []
         self.sent = 0
         self.complaints: list[str] = []
+
+    def begin(self) -> None:
+        create_topics(self.kafka)
+        self.workers = [self._worker(number) for number in range(WORKER_COUNT)]
 
     def _worker(self, number: int) -> Worker:
         return Worker(self.kafka, str(number), self._abort_rate)
@@ -150,7 +157,7 @@ class Run:
 def test_each_record_is_transformed_once_whoever_is_killed(tmp_path: Path, abort_rate: float) -> None:
     run = Run(tmp_path, abort_rate, random.Random(f"{abort_rate}-{CYCLES}"))
     try:
-        create_topics(run.kafka)
+        run.begin()
         for _ in range(CYCLES):
             before = sum(map(len, read_out(run.kafka)))
             run.feed(RECORDS_PER_CYCLE)

@@ -86,6 +86,19 @@ _DIFFERENCES = """
   its last retry. What a member holds is free at once when its share session or the connection of it ends.
 - There is neither TLS nor SASL yet: listen where only friends can connect.
 
+## What to know of librdkafka
+
+That is confluent-kafka and all that is built on it, up to 2.16 at least, with Apache Kafka as with this broker.
+
+- **A consumer may go back to the beginning of a partition.** Where a group has not committed anything yet, its consumer asks the leader where the log begins (`auto.offset.reset`). If that leader
+  dies or is replaced before it has answered, the consumer asks the next one and reads on; but when the first one is back, or its answer comes after all, it asks for the beginning
+  once more, and if the application has used `seek` in between, it goes there. It reads everything again and notices nothing: whoever rewinds with `seek` after an aborted transaction processes twice
+  what it had committed. Give a new group a position before it reads, and nothing is asked:
+  `curl -X POST localhost:8080/groups/GROUP/offsets/reset -d '{{"topic": "orders", "to": "earliest"}}'`.
+- **A producer may number anew what it has not heard of,** and then a record may be there twice: [cluster.md](cluster.md#what-it-promises).
+- **Calls may hang when every broker is gone.** With `metadata.recovery.strategy=rebootstrap`, the default, `send_offsets_to_transaction` may wait for ever on an old coordinator. `none` is
+  right where brokers come back under their addresses.
+
 ## Limits
 
 - A request has at most `limits.request_bytes_max` bytes and {items:,} items in all its arrays together.

@@ -12,6 +12,7 @@ from tests.chaos.load.job import QUICK, Hung, Job, Work, bounded, close, conflue
 from tests.chaos.load.producing import TOPIC, Produce
 from tests.chaos.load.reading import Reader
 from tests.chaos.transaction_checkers import output_of
+from tests.support.group_beginnings import commit_beginnings
 
 OUTPUT: Final = "transformed"
 GROUP: Final = "transformers"
@@ -30,6 +31,8 @@ class Transact:
     needs: Sequence[str] = (Produce.name,)
 
     def works(self, job: Job) -> Mapping[str, Work]:
+        # Workers seek where their group is when a transaction is aborted, and the leader may be gone whom they asked for the beginning.
+        commit_beginnings(job.kafka, GROUP, TOPIC, Produce.topics[TOPIC], QUICK)
         names = [f"worker-{index}" for index in range(_WORKERS)]
         workers = {name: Worker(job, name).run for name in names}
         return {**workers, "outputs": Reader(job, OUTPUT, self.topics[OUTPUT], "outputs").run}
