@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-_ANSWER_S: Final = 1.0  # who has died does not answer, and the client asks no other before that
+_ANSWER_S: Final = 0.5  # who has died does not answer, and the client asks no other before that
 
 
 def is_set(admin: AdminClient, topic: str, name: str, value: int) -> bool:

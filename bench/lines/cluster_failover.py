@@ -113,8 +113,7 @@ def _kill_controller(side: ClusterSide, topic: _Topic) -> float:
     topic.next += 1
     killed = time.monotonic()
     cluster.kill(controller)
-    admin = cluster.admin()
-    while not is_set(admin, topic.name, "retention.ms", topic.next):
+    while not is_set(cluster.admin(), topic.name, "retention.ms", topic.next):
         require(time.monotonic() - killed < _TIMEOUT_S, f"nothing was decided for {_TIMEOUT_S:g} s")
         time.sleep(_PAUSE_S)
     gap_s = time.monotonic() - killed

@@ -169,7 +169,8 @@ class Cluster:
         admin.elect_leaders(ElectionType.PREFERRED, places).result(ADMIN_TIMEOUT_S)
 
     def admin(self) -> AdminClient:
-        """A new one every time: one that has seen a node die, or a topic without leaders, goes on saying so for a while."""
+        """A new one every time: one that has seen a node die, or a topic without leaders, goes on saying so for a while, and one that was
+        told of a controller that is dead waits for that to come back."""
         alive = ",".join(address for node, address in self.addresses.items() if node in self._children)
         return AdminClient({"bootstrap.servers": alive, **_CLIENT})
 

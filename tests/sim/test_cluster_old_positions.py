@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from random import Random
 
 import pytest
 from tests.support.sim_clusters import PlayedCluster, in_cluster
 
 from goqueue.core.cluster.nodes import NodeState
 from goqueue.core.cluster.partitions import PartitionState
+from goqueue.model.cluster_errors import PeerUnreachable
 from goqueue.node.cluster.member import ClusterMember
 from goqueue.node.cluster.membership import Membership
+from goqueue.node.cluster.ports import ReplicaRound, ReplicaWant
+from goqueue.node.cluster.secret import Secret
 from goqueue.node.monotonic import monotonic_ms
 from goqueue.node.replication.leadership import Leadership
+from goqueue.peer.dialling import Credentials
+from goqueue.peer.links import PeerLinks
+from goqueue.sim.cluster.host import CLUSTER_PORT, SECRET
+from goqueue.sim.ids import SimIds
 from goqueue.sim.kafka.history import Part
 
 VALUES = ("a", "b", "c")
@@ -78,6 +86,38 @@ def test_a_node_is_not_let_in_for_what_the_process_before_had_on_a_disk_that_is_
     in_cluster(play)
 
 
+def test_what_a_process_has_sent_does_not_count_once_the_next_one_has_joined() -> None:
+    """It lies in the leader's socket until then; the new process may have lost its disk."""
+
+    async def play(played: PlayedCluster) -> None:
+        controller = played.cluster.controller()
+        assert controller is not None
+        leader, follower = (name for name in played.cluster.names if name != controller.name)
+        part = await create_led_by(played, leader)
+        for value in VALUES:
+            assert (await played.produce(leader, value, part=part))[0] == 0
+        number, replicas = number_of(played, follower), leadership_of(played, leader, part).replicas
+        links = links_in_the_name_of(played, follower)
+        await links.fetch(leader, ReplicaRound(0, []), wait_ms=1, bytes_max=1)  # it has proven who it is
+
+        directory = played.node(leader).directory
+        before = directory.incarnation_of(follower)
+        await played.cluster.hosts[follower].crash(power_cut=False)
+        played.network.partition(follower, leader)  # the new process joins, and does not reach the leader
+        played.cluster.hosts[follower].start()
+        await played.until(lambda: directory.incarnation_of(follower) != before)
+        epoch = state_of(played, part).leader_epoch
+        everything = ReplicaRound(0, [ReplicaWant(*part, len(VALUES), epoch, epoch, 0, 1)])
+        with pytest.raises(PeerUnreachable):
+            await links.fetch(leader, everything, wait_ms=1, bytes_max=1)
+        assert replicas.lags()[number] == len(VALUES)
+        await links.fetch(leader, everything, wait_ms=1, bytes_max=1)  # it connects anew
+        assert replicas.lags()[number] == 0
+        await links.close()
+
+    in_cluster(play)
+
+
 @pytest.mark.parametrize("is_restored", [False, True])
 def test_a_follower_whose_session_is_ended_says_soon_and_quietly_where_it_is(
     caplog: pytest.LogCaptureFixture, *, is_restored: bool
@@ -124,6 +164,21 @@ def member_of(played: PlayedCluster, name: str) -> ClusterMember:
     member = played.node(name).cluster
     assert member is not None
     return member
+
+
+def links_in_the_name_of(played: PlayedCluster, name: str) -> PeerLinks:
+    """What the node itself has, with connections that its end does not end."""
+    cluster_id = played.node(name).directory.cluster_id
+    credentials = Credentials(
+        name, lambda: cluster_id, Secret(SECRET), played.cluster.hosts[name].clock, SimIds(Random(9))
+    )
+    number = number_of(played, name)
+    return PeerLinks(
+        credentials,
+        number=lambda: number,
+        address_of=lambda target: (target, CLUSTER_PORT),
+        chance=Random(10).random,
+    )
 
 
 def number_of(played: PlayedCluster, name: str) -> int:

@@ -147,7 +147,13 @@ class Station:
         self._listener: ClusterListener | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> Station:
-        login = PeerLogin(self.secret, name=self.name, cluster_id=lambda: self.cluster_id, ids=self.ids)
+        login = PeerLogin(
+            self.secret,
+            name=self.name,
+            cluster_id=lambda: self.cluster_id,
+            incarnation_of=lambda _: None,
+            ids=self.ids,
+        )
         dispatch = Dispatch(cluster_apis(self._apis, login))
         scratch = bytearray(SCRATCH_BYTES)
         app = ClusterApp(

@@ -70,6 +70,11 @@ class Directory:
         node = self._metadata.catalog.node(name)
         return None if node is None else node.number
 
+    def incarnation_of(self, name: str) -> str | None:
+        """Which of its processes has joined last."""
+        node = self._metadata.catalog.node(name)
+        return None if node is None else node.incarnation
+
     def cluster_address(self, name: str) -> tuple[str, int] | None:
         """Where a node that has joined listens for others."""
         node = self._metadata.catalog.node(name)

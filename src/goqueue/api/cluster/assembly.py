@@ -59,7 +59,9 @@ def cluster_listener(
         on_broken=node.fail,
         client_requests=_client_requests(node, clock),
     )
-    login = PeerLogin(secret, name=name, cluster_id=cluster_id, ids=ids)
+    login = PeerLogin(
+        secret, name=name, cluster_id=cluster_id, incarnation_of=node.directory.incarnation_of, ids=ids
+    )
     kafka = Context(node)
     apis = [*served_apis(kafka), *TxnMarkersApi(kafka).apis(), *QueueCallsApi(kafka).apis()]
     dispatch = Dispatch(cluster_apis(apis, login))

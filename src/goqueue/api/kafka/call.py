@@ -31,10 +31,11 @@ class Closing:
 class Identity:
     """Who is at the other end of a connection: nobody that we know of, until it has logged in."""
 
-    __slots__ = ("login", "peer")
+    __slots__ = ("incarnation", "login", "peer")
 
     def __init__(self) -> None:
         self.peer: str | None = None  # the name of a node
+        self.incarnation: str | None = None  # of that node, as this one knew it when it logged in
         self.login: object = None  # that is under way; known to who serves logins
 
 

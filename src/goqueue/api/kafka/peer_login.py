@@ -32,12 +32,21 @@ _ILLEGAL_SASL_STATE = 34
 
 
 class PeerLogin:
-    """`cluster_id` gives None until the node knows it."""
+    """`cluster_id` gives None until the node knows it, `incarnation_of` of nodes that have not joined."""
 
-    def __init__(self, secret: Secret, *, name: str, cluster_id: Callable[[], str | None], ids: Ids) -> None:
+    def __init__(
+        self,
+        secret: Secret,
+        *,
+        name: str,
+        cluster_id: Callable[[], str | None],
+        incarnation_of: Callable[[str], str | None],
+        ids: Ids,
+    ) -> None:
         self._secret = secret
         self._name = name
         self._cluster_id = cluster_id
+        self._incarnation_of = incarnation_of
         self._ids = ids
 
     def apis(self) -> list[Api]:
@@ -71,9 +80,10 @@ class PeerLogin:
             # Whatever was wrong, clients take only this code for a login that failed.
             code = code_of(Unauthenticated(error.sentence))
             return _A.SaslAuthenticateResponse(error_code=code, error_message=text_of(error))
-        if attempt.login.source is not None:
+        source = attempt.login.source
+        if source is not None:
             call.identity.login = None
-            call.identity.peer = attempt.login.source
+            call.identity.peer, call.identity.incarnation = source, self._incarnation_of(source)
         return _A.SaslAuthenticateResponse(auth_bytes=answer)
 
 

@@ -13,6 +13,7 @@ from goqueue.model.cluster_errors import Unauthenticated
 from goqueue.model.errors import GoQueueError
 from goqueue.node.cluster.ports import ReplicaFound, ReplicaRound, ReplicaWant
 from goqueue.node.node import Node
+from goqueue.wire.codec import Malformed
 from goqueue.wire.schema import responses
 
 _R = responses("fetch")
@@ -31,7 +32,17 @@ class ReplicaFetchApi:
 
     async def fetch(self, call: Call, request: Any) -> Answer:
         """Only the answer waits for data: a later request of the same follower ends an earlier one."""
+        self._refuse_former(call)
         return Later(asyncio.ensure_future(self._answer(call, request)))
+
+    def _refuse_former(self, call: Call) -> None:
+        """What a process has sent may be read only after the next one has joined, whose disk may have lost what the first one says it
+        has. So a connection is as old as its login, and who has joined since makes another."""
+        if (
+            call.peer is not None
+            and self._node.directory.incarnation_of(call.peer) != call.identity.incarnation
+        ):
+            raise Malformed(f"{call.peer} has joined anew since this connection was made")
 
     async def _answer(self, call: Call, request: Any) -> Answer:
         try:

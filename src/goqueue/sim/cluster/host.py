@@ -29,9 +29,9 @@ from goqueue.sim.queue.clock import JumpingClock
 HTTP_PORT: Final = 8080
 KAFKA_PORT: Final = 9092
 CLUSTER_PORT: Final = 7000
+SECRET: Final = b"every node of a simulated cluster knows this"
 _STOP_GRACE_S: Final = 2.0
 _STOP_S_MAX: Final = 60.0
-_SECRET: Final = b"every node of a simulated cluster knows this"
 logger = logging.getLogger(__name__)
 
 Watch = Callable[["SimHost", Node], None]
@@ -166,7 +166,7 @@ class SimHost:
         def cluster_id() -> str | None:
             return None if node.cluster is None else node.cluster.cluster_id
 
-        secret = Secret(_SECRET)
+        secret = Secret(SECRET)
         rng = Random(self._rng.getrandbits(64))
         links = PeerLinks(
             Credentials(self.name, cluster_id, secret, self.clock, self._ids),
@@ -181,7 +181,7 @@ class SimHost:
     async def _run(self, node: Node, stop_asked: asyncio.Event) -> None:
         await node.begin()
         clock, ids = self.clock, self._ids
-        secret = Secret(_SECRET)
+        secret = Secret(SECRET)
         http = HttpServer(RestApi(node, clock), host=self.name, port=HTTP_PORT, connection_count_max=100)
         kafka = KafkaListener(node, host=self.name, port=KAFKA_PORT)
         listener = cluster_listener(
