@@ -107,7 +107,7 @@ class Scenes:
 
     def bring_back_last(self) -> Spent:
         """It starts, catches up, is in sync, and leads again what it should."""
-        return self._measured(partial(self._come_back, self._last, is_clean=False))
+        return self._measured(partial(self._come_back, self._last))
 
     def restart(self, count: int) -> Spent:
         """So many nodes one after another, in good order: each hands over, is gone, is back, is in sync, and leads again."""
@@ -175,10 +175,10 @@ class Scenes:
         for name in names:
             self._decide(DrainNode(name))
             self._decide(FenceNode(name, self._incarnation(name)))
-            self._come_back(name, is_clean=True)
+            self._come_back(name)
 
-    def _come_back(self, name: str, *, is_clean: bool) -> None:
-        self._join(name, is_clean=is_clean)
+    def _come_back(self, name: str) -> None:
+        self._join(name)
         self._catch_up(name)
         states = {node.number: node.state for node in self.plane.catalog.nodes()}
         while wanted := to_elect(self.plane.catalog.astray(), states, count_max=_ELECTION_COUNT_MAX):
@@ -186,12 +186,12 @@ class Scenes:
 
     def _join_each(self, names: Sequence[str]) -> None:
         for name in names:
-            self._join(name, is_clean=True)
+            self._join(name)
 
-    def _join(self, name: str, *, is_clean: bool) -> None:
+    def _join(self, name: str) -> None:
         self._lives[name] += 1
         incarnation = self._incarnation(name)
-        self._decide(RegisterNode(name, incarnation, _ENDPOINTS, is_clean=is_clean))
+        self._decide(RegisterNode(name, incarnation, _ENDPOINTS))
         self._decide(UnfenceNode(name, incarnation))
 
     def _catch_up(self, name: str) -> None:

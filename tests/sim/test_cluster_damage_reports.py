@@ -27,10 +27,8 @@ class Told:
         self._played, self._name = played, name
         join, assign = Membership.join, Replication.assign
 
-        async def joined(
-            membership: Membership, endpoints: Any, *, is_clean: bool, lost: list[tuple[str, int]]
-        ) -> Any:
-            entry = await join(membership, endpoints, is_clean=is_clean, lost=lost)
+        async def joined(membership: Membership, endpoints: Any, *, lost: list[tuple[str, int]]) -> Any:
+            entry = await join(membership, endpoints, lost=lost)
             if lost and entry.name == name:
                 self.lost.append(lost)
             return entry

@@ -34,7 +34,6 @@ def test_a_node_that_stands_still_keeps_its_name_until_it_is_dead() -> None:
             rack="",
             version=__version__,
             level=LEVEL_NEWEST,
-            is_clean=False,
             lost=[],
         )
         with pytest.raises(NameTaken):

@@ -52,26 +52,21 @@ class CatalogRun:
         self,
         number: int,
         *,
-        is_clean: bool = True,
         lost: list[tuple[str, int]] | None = None,
         rack: str = "",
         level: int = LEVEL_NEWEST,
     ) -> None:
         self._starts += 1
         name = f"n{number}"
-        self.run(
-            RegisterNode(
-                name, f"{name}/{self._starts}", endpoints(name), rack, "1", is_clean, lost or [], level
-            )
-        )
+        self.run(RegisterNode(name, f"{name}/{self._starts}", endpoints(name), rack, "1", lost or [], level))
 
     def raise_level(self, level: int = LEVEL_NEWEST, *, without: int | None = None) -> list[Event]:
         """As a controller that has heard of all nodes but perhaps one."""
         nodes = {node.name: node.incarnation for node in self.catalog.nodes() if node.number != without}
         return self.run(RaiseLevel(level, nodes))
 
-    def start(self, number: int, *, is_clean: bool = True, rack: str = "") -> None:
-        self.register(number, is_clean=is_clean, rack=rack)
+    def start(self, number: int, *, rack: str = "") -> None:
+        self.register(number, rack=rack)
         self.unfence(number)
 
     def incarnation(self, number: int) -> str:

@@ -133,7 +133,7 @@ def test_a_decision_without_events_is_bytes_too() -> None:
         ReserveProducerIds(7),
         MakeReceiptKey("k"),
         NameCluster("c"),
-        RegisterNode("n", "x", endpoints("n"), "r", "1", is_clean=True, lost=[("a", 0)]),
+        RegisterNode("n", "x", endpoints("n"), "r", "1", lost=[("a", 0)]),
         UnfenceNode("n", "x"),
         FenceNode("n", "x"),
         DrainNode("n"),

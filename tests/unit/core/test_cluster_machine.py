@@ -164,15 +164,15 @@ class ClusterMachine(RuleBasedStateMachine):
         overrides = {"min.insync.replicas": str(min_in_sync)}
         self.attempt(CreateTopic("a", 1, overrides, assignments=[replicas[:factor]]))
 
-    @rule(number=NODES, is_clean=st.booleans(), loses=st.booleans(), is_ready=st.booleans())
-    def start(self, number: int, is_clean: bool, loses: bool, is_ready: bool) -> None:
+    @rule(number=NODES, loses=st.booleans(), is_ready=st.booleans())
+    def start(self, number: int, loses: bool, is_ready: bool) -> None:
         before = self.partitions()
         lost = [(topic, key[1]) for key, (topic, _) in before.items() if loses and key[1] == 0]
-        self.cluster.register(number, is_clean=is_clean, lost=lost)
+        self.cluster.register(number, lost=lost)
         for key, (topic, state) in self.partitions().items():
             self.follow(key, before[key][1], state, set(), accepts_loss=False)
             if (topic, key[1]) not in lost:
-                continue  # also after an unclean end: what counts as committed was fsynced
+                continue  # also after a crash: what counts as committed was fsynced
             self.complete[key].discard(number)
             if state.in_sync == (
                 number,

@@ -41,7 +41,7 @@ def state_of(cluster: CatalogRun, number: int) -> NodeState:
 
 def test_a_registered_node_is_fenced_until_it_is_ready() -> None:
     cluster = CatalogRun()
-    cluster.run(RegisterNode("n7", "x", endpoints("n7"), "r", "1.2", is_clean=True))
+    cluster.run(RegisterNode("n7", "x", endpoints("n7"), "r", "1.2"))
     assert cluster.catalog.nodes() == [NodeEntry("n7", 7, "x", endpoints("n7"), "r", "1.2", NodeState.FENCED)]
     cluster.run(UnfenceNode("n7", "x"))
     assert cluster.catalog.node("n7") == cluster.catalog.node_by_number(7)
@@ -112,27 +112,20 @@ def test_what_is_not_there_is_not_found() -> None:
             cluster.run(command)
 
 
-# ---------------------------------------------------------------- unclean starts
+# ---------------------------------------------------------------- starts
 
 
-def test_an_unclean_start_takes_the_node_out_of_in_sync_sets_with_others() -> None:
+def test_a_start_takes_the_node_out_of_in_sync_sets_with_others() -> None:
     cluster = CatalogRun(3)
     cluster.create(1, 2, name="shared", min_in_sync=2)
     cluster.create(1, name="alone")
-    cluster.start(1, is_clean=False)
+    cluster.start(1)
     shared, alone = cluster.state("shared"), cluster.state("alone")
     assert (shared.in_sync, shared.eligible, shared.leader) == ((2,), (1,), 2)
     assert (alone.in_sync, alone.leader) == ((1,), 1)
 
 
-def test_a_clean_start_leaves_it_eligible_where_too_few_are_left() -> None:
-    cluster = CatalogRun(3)
-    cluster.create(1, 2, min_in_sync=2)
-    cluster.start(1)
-    assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), (1,))
-
-
-def test_an_unclean_start_leaves_it_eligible_too() -> None:
+def test_a_start_leaves_it_eligible_where_too_few_are_left() -> None:
     """It has fsynced all that counts as committed: neither a crash nor a power cut takes that away."""
     for is_fenced in (True, False):
         cluster = CatalogRun(3)
@@ -140,21 +133,20 @@ def test_an_unclean_start_leaves_it_eligible_too() -> None:
         if is_fenced:
             cluster.fence(1)
             assert cluster.state().eligible == (1,)
-        cluster.start(1, is_clean=False)
+        cluster.start(1)
         assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), (1,))
 
 
 def test_an_eligible_one_that_has_lost_something_is_so_no_more() -> None:
-    for is_clean in (True, False):
-        cluster = CatalogRun(3)
-        cluster.create(1, 2, min_in_sync=2)
-        cluster.start(1, is_clean=False)
-        assert cluster.state().eligible == (1,)
-        cluster.register(1, is_clean=is_clean, lost=[("t", 0)])
-        assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), ())
-        cluster.fence(2)
-        cluster.unfence(1)
-        assert cluster.state().leader == NO_LEADER
+    cluster = CatalogRun(3)
+    cluster.create(1, 2, min_in_sync=2)
+    cluster.start(1)
+    assert cluster.state().eligible == (1,)
+    cluster.register(1, lost=[("t", 0)])
+    assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), ())
+    cluster.fence(2)
+    cluster.unfence(1)
+    assert cluster.state().leader == NO_LEADER
 
 
 @pytest.mark.parametrize("away", [1, 2, 3])
@@ -162,15 +154,15 @@ def test_after_a_power_cut_of_all_the_others_lead_without_the_one_that_stays_awa
     cluster = CatalogRun(3)
     cluster.create(1, 2, 3, min_in_sync=2)
     first, second = (number for number in (1, 2, 3) if number != away)
-    cluster.start(first, is_clean=False)
-    cluster.start(second, is_clean=False)
+    cluster.start(first)
+    cluster.start(second)
     cluster.fence(away)
     state = cluster.state()
     assert state.leader in (first, second)
     assert state.in_sync == (state.leader,)
     other = second if state.leader == first else first
     cluster.propose(state.leader, other)  # it has caught up
-    cluster.register(away, is_clean=False)
+    cluster.register(away)
     cluster.register(away, lost=[("t", 0)])
     cluster.unfence(away)
     state = cluster.state()
@@ -182,12 +174,12 @@ def test_the_last_in_sync_that_is_killed_leads_on_where_an_eligible_one_is_dead(
     """1 is that one, 2 is dead, and 3 is behind since before."""
     cluster = CatalogRun(3)
     cluster.create(3, 1, 2, min_in_sync=2)
-    cluster.start(3, is_clean=False)
+    cluster.start(3)
     cluster.fence(2)
     assert (cluster.state().in_sync, cluster.state().eligible) == ((1,), (2,))
-    cluster.start(1, is_clean=False)
+    cluster.start(1)
     assert (cluster.state().in_sync, cluster.state().eligible, cluster.state().leader) == ((1,), (2,), 1)
-    cluster.register(2, is_clean=False)
+    cluster.register(2)
     cluster.register(2, lost=[("t", 0)])
     cluster.unfence(2)
     state = cluster.state()
@@ -198,10 +190,10 @@ def test_one_that_was_killed_leads_where_the_other_in_sync_has_lost_its_disk_mea
     """It has everything, and the one that was the last in sync has nothing."""
     cluster = CatalogRun(3)
     cluster.create(3, 1, 2, min_in_sync=2)
-    cluster.start(3, is_clean=False)
-    cluster.start(1, is_clean=False)
+    cluster.start(3)
+    cluster.start(1)
     assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), (1,))
-    cluster.register(2, is_clean=False)
+    cluster.register(2)
     cluster.register(2, lost=[("t", 0)])
     cluster.unfence(2)
     state = cluster.state()
@@ -212,8 +204,8 @@ def test_nobody_who_leaves_is_eligible_where_those_who_stay_may_commit() -> None
     """With `min.insync.replicas` 1 the last one in sync may have acknowledged what nobody else has."""
     cluster = CatalogRun(3)
     cluster.create(1, 2, 3, min_in_sync=1)
-    cluster.start(1, is_clean=False)
-    cluster.start(2, is_clean=False)
+    cluster.start(1)
+    cluster.start(2)
     assert (cluster.state().in_sync, cluster.state().eligible) == ((3,), ())
     cluster.fence(3)
     assert cluster.state().leader == NO_LEADER
@@ -233,7 +225,7 @@ def test_the_eligible_count_when_the_last_in_sync_comes_back_incomplete() -> Non
     cluster.create(1, 2, 3, min_in_sync=3)
     cluster.fence(2, 3, 1)
     assert (cluster.state().in_sync, cluster.state().eligible) == ((1,), (2, 3))
-    cluster.register(1, is_clean=False)
+    cluster.register(1)
     assert (cluster.state().in_sync, cluster.state().eligible) == ((1,), (2, 3))  # it was killed, no more
     cluster.register(1, lost=[("t", 0)])
     cluster.unfence(1)
@@ -279,14 +271,13 @@ def test_a_loss_is_new_to_a_partition_that_nobody_leads() -> None:
 
 def test_the_only_one_in_sync_leads_on_as_before_where_it_has_lost_nothing() -> None:
     """Also after a crash: what was committed is on its disk."""
-    for is_clean in (True, False):
-        cluster = CatalogRun(2)
-        cluster.create(1, 2)
-        cluster.create(1, name="lost")
-        cluster.fence(2)
-        cluster.register(1, is_clean=is_clean, lost=[("lost", 0)])
-        cluster.unfence(1)
-        assert (cluster.state().leader, cluster.state().unclean_epoch) == (1, NEVER)
+    cluster = CatalogRun(2)
+    cluster.create(1, 2)
+    cluster.create(1, name="lost")
+    cluster.fence(2)
+    cluster.register(1, lost=[("lost", 0)])
+    cluster.unfence(1)
+    assert (cluster.state().leader, cluster.state().unclean_epoch) == (1, NEVER)
 
 
 def test_a_loss_is_no_reason_for_others_to_give_up_records_where_somebody_is_eligible() -> None:
@@ -305,19 +296,18 @@ def test_a_loss_is_no_reason_for_others_to_give_up_records_where_somebody_is_eli
 # ---------------------------------------------------------------- proposals under way
 
 
-@pytest.mark.parametrize("is_clean", [False, True])
 @pytest.mark.parametrize("lost", [[], [("t", 0)]])
 def test_a_proposal_to_let_in_a_node_that_has_started_again_since_is_stale(
-    lost: list[tuple[str, int]], *, is_clean: bool
+    lost: list[tuple[str, int]],
 ) -> None:
     """It counts on what the process before had. The node is neither in sync nor eligible, so nothing but the epoch changes."""
     cluster = CatalogRun(3)
     cluster.create(1, 2, 3, min_in_sync=2)
-    cluster.start(3, is_clean=False)
+    cluster.start(3)
     before = cluster.state()
     assert (before.in_sync, before.eligible) == ((1, 2), ())
     late = InSyncProposal("t", 0, before.leader_epoch, before.epoch, [1, 2, 3])
-    cluster.register(3, is_clean=is_clean, lost=lost)
+    cluster.register(3, lost=lost)
     cluster.unfence(3)
     assert cluster.state() == structs.replace(before, epoch=before.epoch + 1)
     assert cluster.run(AlterPartitions(1, cluster.incarnation(1), [late])) == []
@@ -348,7 +338,7 @@ def test_a_proposal_of_a_leader_before_is_stale_where_nobody_led_when_a_node_sta
     cluster.fence(1)
     unled = cluster.state()
     assert unled.leader == NO_LEADER
-    cluster.start(3, is_clean=False)
+    cluster.start(3)
     assert cluster.state() == unled
     cluster.unfence(1)
     assert cluster.state().leader == 1

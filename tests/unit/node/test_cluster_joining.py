@@ -80,12 +80,12 @@ def test_a_heartbeat_that_is_not_known_does_not_get_ahead_of_what_is_lost() -> N
     async def main(loop: SimLoop) -> None:
         others = Others()
         membership = member(others)
-        await membership.join(ENDPOINTS, is_clean=False, lost=[])
+        await membership.join(ENDPOINTS, lost=[])
         beating = asyncio.ensure_future(membership.run())
         await asyncio.sleep(0.01)
         others.is_silent = True
         membership.begin_again("b")
-        reporting = asyncio.ensure_future(membership.join(ENDPOINTS, is_clean=True, lost=LOST))
+        reporting = asyncio.ensure_future(membership.join(ENDPOINTS, lost=LOST))
         await asyncio.sleep(0.01)
         others.leader = "n3"
         await asyncio.sleep(20)
@@ -105,10 +105,10 @@ def test_what_was_lost_is_not_said_again_once_it_was_heard() -> None:
     async def main(loop: SimLoop) -> None:
         others = Others()
         membership = member(others)
-        await membership.join(ENDPOINTS, is_clean=False, lost=[])
+        await membership.join(ENDPOINTS, lost=[])
         beating = asyncio.ensure_future(membership.run())
         membership.begin_again("b")
-        await membership.join(ENDPOINTS, is_clean=True, lost=LOST)
+        await membership.join(ENDPOINTS, lost=LOST)
         others.forget()
         await asyncio.sleep(20)
         assert others.known == "b"
@@ -124,7 +124,7 @@ def test_an_answer_to_an_older_incarnation_does_not_count_for_the_next() -> None
     async def main(loop: SimLoop) -> None:
         others = Others()
         membership = member(others)
-        await membership.join(ENDPOINTS, is_clean=False, lost=[])
+        await membership.join(ENDPOINTS, lost=[])
         hold = asyncio.Event()
         join = others.join
 
@@ -140,7 +140,7 @@ def test_an_answer_to_an_older_incarnation_does_not_count_for_the_next() -> None
         beating = asyncio.ensure_future(membership.run())
         await asyncio.sleep(0.01)  # it joins again, as "a"
         membership.begin_again("b")
-        reporting = asyncio.ensure_future(membership.join(ENDPOINTS, is_clean=True, lost=LOST))
+        reporting = asyncio.ensure_future(membership.join(ENDPOINTS, lost=LOST))
         await asyncio.sleep(0.5)
         hold.set()
         await asyncio.sleep(0.1)

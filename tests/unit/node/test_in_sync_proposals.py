@@ -88,7 +88,7 @@ class Leader:
         await self.quorum.start(["n1"])
         incarnations = {"n1": self.member.membership.incarnation, "n2": "n2/1", "n3": "n3/1"}
         for name, incarnation in incarnations.items():
-            await self.metadata.execute(RegisterNode(name, incarnation, endpoints(name), "", "1", True, []))
+            await self.metadata.execute(RegisterNode(name, incarnation, endpoints(name), "", "1"))
             await self.metadata.execute(UnfenceNode(name, incarnation))
         await self.metadata.execute(FenceNode("n3", "n3/1"))
         await self.metadata.execute(CreateTopic("orders", 1, {}, assignments=[[1, 2, 3]]))

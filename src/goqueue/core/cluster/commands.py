@@ -110,7 +110,6 @@ class RegisterNode(Struct, frozen=True, tag=True, tag_field="command"):
     endpoints: Endpoints
     rack: str = ""
     version: str = ""
-    is_clean: bool = False  # the process before it came to a clean end; nothing is decided by that
     lost: list[tuple[str, int]] = []  # partitions that are not there, or damaged
     level: int = 1  # of features, that it understands; who says nothing is from before there were levels
 

@@ -70,14 +70,13 @@ class Controller:
             rack=join.rack,
             version=join.version,
             level=join.level,
-            is_clean=join.is_clean,
             lost=join.lost,
         )
         done = await self._metadata.decide(command)
         self._liveness.heard(join.name, join.incarnation, monotonic_ms())
         self._note_level(join.name, join.incarnation, join.level)
         self._set_observers()
-        logger.info("node joined name=%s incarnation=%s clean=%s", join.name, join.incarnation, join.is_clean)
+        logger.info("node joined name=%s incarnation=%s lost=%d", join.name, join.incarnation, len(join.lost))
         return done
 
     def _refuse_namesake(self, join: Join) -> None:

@@ -1,8 +1,7 @@
 """Who this data folder belongs to: `node.json`, written when the node has joined its cluster, before anything of the cluster is.
 
 It also says where nodes are that nobody has configured: some may vote by now, and without them the log cannot be read to find out.
-And it says whether the last process came to a clean end. That mark is taken away before anything is written, so whoever
-finds it knows that nothing was lost."""
+"""
 
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ _FILE = "node.json"
 class Identity(Struct, frozen=True):
     name: str
     cluster_id: str | None = None
-    is_clean: bool = False
     addresses: dict[
         str, str
     ] = {}  # of nodes that are not among the configured peers: where each was last, as `host:port`
@@ -32,7 +30,7 @@ class IdentityFile:
         self._disk = disk
 
     def begin(self, name: str) -> Identity:
-        """What the last process left; the mark of its clean end is gone when this returns."""
+        """What the last process left."""
         found = self._read()
         if found is None:
             return Identity(name)
@@ -40,8 +38,6 @@ class IdentityFile:
             raise StorageError(
                 f"the data folder belongs to node {found.name!r}, not to {name!r}; check --node-id and --data-dir"
             )
-        if found.is_clean:
-            self._save(structs.replace(found, is_clean=False))
         return found
 
     def refuse_member(self) -> None:
@@ -71,19 +67,15 @@ class IdentityFile:
             cluster_id = identity.cluster_id
         if identity.cluster_id is not None and identity.cluster_id != cluster_id:
             raise WrongCluster(identity.cluster_id, str(cluster_id))
-        named = structs.replace(identity, cluster_id=cluster_id, is_clean=False)
+        named = structs.replace(identity, cluster_id=cluster_id)
         if named.cluster_id != identity.cluster_id or read_file(self._disk, _FILE) is None:
             self._save(named)
         return named
 
     def note_addresses(self, identity: Identity, addresses: dict[str, str]) -> Identity:
-        noted = structs.replace(identity, addresses=addresses, is_clean=False)
+        noted = structs.replace(identity, addresses=addresses)
         self._save(noted)
         return noted
-
-    def end(self, identity: Identity) -> None:
-        """The last act of a clean stop."""
-        self._save(structs.replace(identity, is_clean=True))
 
     def _save(self, identity: Identity) -> None:
         replace_file(self._disk, _FILE, msgspec.json.encode(identity) + b"\n")

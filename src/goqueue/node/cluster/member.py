@@ -130,7 +130,7 @@ class ClusterMember:
 
     async def join(self, endpoints: Endpoints) -> None:
         """Become one of them, fenced; the catalogue is known when this returns."""
-        node = await self.membership.join(endpoints, is_clean=self._identity.is_clean, lost=[])
+        node = await self.membership.join(endpoints, lost=[])
         await self._note_cluster()
         self.replication.number = node.number
         self._remember()
@@ -150,7 +150,7 @@ class ClusterMember:
             logger.error("partitions are missing or damaged count=%d first=%s-%d", len(lost), *lost[0])
             async with self._reporting:
                 self.membership.begin_again(self._ids.fresh())
-                await self.membership.join(endpoints, is_clean=True, lost=lost)
+                await self.membership.join(endpoints, lost=lost)
 
     def work(self) -> list[Coroutine[None, None, None]]:
         """What has to run all the time."""
@@ -165,13 +165,9 @@ class ClusterMember:
         await self.membership.gone()
 
     async def end(self) -> None:
-        """Everything is on disk, and this is the last thing to be written. The end is clean if all that is held was opened and found whole; who
-        has not joined has held nothing, and leaves it at how the process before has ended."""
+        """Nothing is written any more: the folder may be another process's next."""
         async with self._writing:
             self._has_ended = True
-            is_clean = self.membership.is_ready if self.replication.number >= 0 else self._identity.is_clean
-            if is_clean and self._identity.cluster_id is not None:
-                await self._threads.run(lambda: self._file.end(self._identity))
 
     def remembered_address(self, name: str) -> str | None:
         """Where a node was that is not among the configured peers."""

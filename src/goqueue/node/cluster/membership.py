@@ -103,11 +103,6 @@ class Membership:
         return self._joined.is_set()
 
     @property
-    def is_ready(self) -> bool:
-        """All that it holds is open."""
-        return self._is_ready
-
-    @property
     def incarnation(self) -> str:
         return self._incarnation
 
@@ -115,7 +110,7 @@ class Membership:
         """As if the process had started anew: what the controller knew of it holds no more. It joins next."""
         self._incarnation, self._join = incarnation, None
 
-    async def join(self, endpoints: Endpoints, *, is_clean: bool, lost: list[tuple[str, int]]) -> NodeEntry:
+    async def join(self, endpoints: Endpoints, *, lost: list[tuple[str, int]]) -> NodeEntry:
         """Until a controller has taken it in and this node knows everything up to then. However long it takes: without a
         majority there is no controller."""
         self._join = Join(
@@ -125,7 +120,6 @@ class Membership:
             rack=self._config.rack,
             version=self._version,
             level=self._config.feature_level_max,
-            is_clean=is_clean,
             lost=lost,
         )
         return await self._taken_in(self._join)
@@ -136,7 +130,7 @@ class Membership:
         may be there again later, and is not said once more."""
         done = await self._until_joined(join)
         if self._join is join:
-            self._join = structs.replace(join, is_clean=False, lost=[])
+            self._join = structs.replace(join, lost=[])
         await self._quorum.until_applied(done.index)
         node = self._metadata.catalog.node(self._quorum.name)
         if node is None:
@@ -188,7 +182,7 @@ class Membership:
         await self._unfenced.wait()
 
     async def run(self) -> None:
-        """The heartbeats, once it has joined: only then is it known how the process before ended."""
+        """The heartbeats, once it has joined."""
         await self._joined.wait()
         while True:
             self._woken.clear()

@@ -29,7 +29,6 @@ class Join(Struct, frozen=True):
     endpoints: Endpoints
     rack: str = ""
     version: str = ""
-    is_clean: bool = False  # the process before it came to a clean end; the controller only logs that
     lost: list[tuple[str, int]] = []  # partitions that are not there, or damaged
     level: int = 1  # of features, that it understands; a version from before there were levels says nothing
 

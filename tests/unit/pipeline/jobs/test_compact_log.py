@@ -238,7 +238,7 @@ def test_the_folder_of_a_node_of_a_cluster_is_refused_and_left_as_it_is(tmp_path
     """Other nodes know what may go: a replica that has not seen a tombstone would bring its key back."""
     root = stopped(11).write_out(tmp_path)
     file = IdentityFile(OsDisk(str(root)))
-    file.end(file.note_cluster(file.begin("node-2"), "c1"))
+    file.note_cluster(file.begin("node-2"), "c1")
     before = contents(root)
     with pytest.raises(PipelineError, match=r"node 'node-2' of a cluster.*min.cleanable.dirty.ratio"):
         compact_topics(here, CompactRequest(str(root)))
