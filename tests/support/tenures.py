@@ -13,7 +13,7 @@ from goqueue.core.cluster.partitions import new_partition
 from goqueue.core.lease.events import Target
 from goqueue.core.lease.policy import LeasePolicy
 from goqueue.core.schedule.events import Message
-from goqueue.log.batch import encode_batch
+from goqueue.log.batch import BatchHeader, encode_batch
 from goqueue.log.recovery import cut_back
 from goqueue.model.limits import Limits
 from goqueue.model.record import NewRecord
@@ -26,7 +26,7 @@ from goqueue.node.folder import LOGS, partition_folder
 from goqueue.node.guard import Guard, NodeState
 from goqueue.node.metrics import Metrics
 from goqueue.node.opening import PartitionOpener
-from goqueue.node.partition import Partition
+from goqueue.node.partition import Partition, Stored
 from goqueue.node.queue.ledger import OwnedLedger
 from goqueue.node.queue.ledgers import Ledgers
 from goqueue.node.queue.metrics import QueueMetrics
@@ -120,6 +120,11 @@ class PlainPolicies:
 
     def visibility_ms(self, topic: str, group_id: str) -> int:
         return 30_000
+
+
+async def put(partition: Partition, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
+    """As it is where keys are not kept in their partitions."""
+    return partition.append(batch, header, now_ms=now_ms)
 
 
 class Stage:

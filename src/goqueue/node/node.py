@@ -258,12 +258,14 @@ class Node:
         table, guard, metrics = self._table, self._guard, QueueMetrics(self.metrics.registry)
         remote = None if links is None else links.ledgers
         settings = GroupSettings(self.groups, coordinator_finder(table, self.directory), remote, self._spawn)
-        policies = TopicPolicies(table, settings)
+        division = self.keyed.division
+        policies = TopicPolicies(table, settings, division.home_of)
         moves = MoveMetrics(self.metrics.registry)
-        destinations = Destinations(clock, self.directory, None if links is None else links.appends)
+        appends = None if links is None else links.appends
+        destinations = Destinations(clock, self.directory, appends, division.send_on)
         mover = Mover(self.topics, table, self.producers, destinations, guard, moves, clock, self._spawn)
-        self.arrivals = Arrivals(table, guard, clock)
-        self.redrive = Redrive(ledgers, table, mover, guard, clock)
+        self.arrivals = Arrivals(table, guard, clock, division.send_on)
+        self.redrive = Redrive(ledgers, table, mover, guard, clock, division.home_of)
         queue = Queue(
             self.config.queue,
             ledgers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.tenures import TOPIC, Stage, on_stage
+from tests.support.tenures import TOPIC, Stage, on_stage, put
 
 from goqueue.log.batch import encode_batch
 from goqueue.model.cluster_errors import NotLeader, ReplicationUnknown
@@ -22,7 +22,7 @@ def batch(sequence: int, *values: bytes) -> bytes:
 
 
 def arrivals(stage: Stage) -> Arrivals:
-    return Arrivals(stage.table, stage.guard, stage.clock)
+    return Arrivals(stage.table, stage.guard, stage.clock, put)
 
 
 def test_a_batch_that_comes_twice_is_stored_once() -> None:

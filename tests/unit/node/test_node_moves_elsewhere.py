@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tests.support.tenures import OTHER, Stage, on_stage
+from tests.support.tenures import OTHER, Stage, on_stage, put
 
 from goqueue.core.catalog import TopicCreated
 from goqueue.core.cluster.partitions import new_partition
@@ -73,7 +73,7 @@ def play(scene: Callable[[Stage, OtherNode], Coroutine[Any, Any, None]]) -> None
             None,  # type: ignore[arg-type]  # the topic is there
             stage.table,
             stage.ids,  # type: ignore[arg-type]  # all that is asked of the producers here
-            Destinations(stage.clock, there, there),  # type: ignore[arg-type]  # all that is asked of it
+            Destinations(stage.clock, there, there, put),  # type: ignore[arg-type]  # all that is asked of it
             stage.guard,
             MoveMetrics(Metrics().registry),
             stage.clock,

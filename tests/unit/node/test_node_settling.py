@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.support.tenures import TOPIC, Stage, on_stage
+from tests.support.tenures import TOPIC, Stage, on_stage, put
 
 from goqueue.core.cluster.partitions import new_partition
 from goqueue.core.replica.replicas import Replicas
@@ -46,7 +46,7 @@ def test_a_batch_is_not_stored_because_another_one_is_by_then() -> None:
 def test_a_dead_letter_has_not_arrived_because_something_else_has() -> None:
     async def play(stage: Stage) -> None:
         await stage.lead(is_prompt=False)
-        here = Here(stage.source, stage.clock)
+        here = Here(stage.source, stage.clock, put)
         header, data = encode_batch([NewRecord(None, b"letter")], 0, producer=Producer(7, 0, 0))
         await here.append(data, header)
         await stage.follow()

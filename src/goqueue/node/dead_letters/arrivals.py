@@ -1,10 +1,13 @@
 """Where moved records arrive: in a partition that this node leads, or in one that another does.
 
-Either way a batch is put there once, under the ledger's producer with the sequence that its decision has given it.
+Either way a batch is put there once, under the ledger's producer with the sequence that its decision has given it. What of it lives in
+another partition by now, because the topic has `scaling=keyed` and has got more of them or fewer, is sent on from there as what producers
+send is (ADR 35): sequences stay those of the partition that was decided on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from goqueue.core.lease.events import Target
@@ -14,10 +17,12 @@ from goqueue.model.errors import CorruptBatch, InvalidBatch, NotEnoughReplicas
 from goqueue.node.clock import Clock
 from goqueue.node.directory import Directory
 from goqueue.node.guard import Guard
-from goqueue.node.partition import Partition
+from goqueue.node.partition import Partition, Stored
 from goqueue.node.queue.ports import RemoteAppends
 from goqueue.node.tenure import Tenure
 from goqueue.node.topic_table import OpenTopic, TopicTable
+
+Put = Callable[[Partition, bytes, BatchHeader, int], Awaitable[Stored]]  # the last is the time
 
 
 class Destination(Protocol):
@@ -33,9 +38,10 @@ class Destination(Protocol):
 class Here:
     """In one tenure: what was found or written in another may not be there any more."""
 
-    def __init__(self, partition: Partition, clock: Clock) -> None:
+    def __init__(self, partition: Partition, clock: Clock, put: Put) -> None:
         self._partition = partition
         self._clock = clock
+        self._put = put
         self._tenure: Tenure | None = None
 
     async def newest_sequence(self, producer: tuple[int, int]) -> int | None:
@@ -44,7 +50,7 @@ class Here:
 
     async def append(self, batch: bytes, header: BatchHeader) -> None:
         await self._lead()
-        self._partition.append(batch, header, now_ms=self._clock.now_ms())
+        await self._put(self._partition, batch, header, self._clock.now_ms())
 
     async def settled(self) -> None:
         tenure = await self._lead()
@@ -79,11 +85,12 @@ class There:
 
 
 class Destinations:
-    def __init__(self, clock: Clock, directory: Directory, appends: RemoteAppends | None) -> None:
+    def __init__(self, clock: Clock, directory: Directory, appends: RemoteAppends | None, put: Put) -> None:
         """`appends` is None where this node is alone."""
         self._clock = clock
         self._directory = directory
         self._appends = appends
+        self._put = put
 
     @property
     def are_all_here(self) -> bool:
@@ -94,7 +101,7 @@ class Destinations:
         """NotLeader where nobody leads the partition for now."""
         partition = topic.local.get(index)
         if self._appends is None or (partition is not None and partition.leadership is not None):
-            return Here(topic.partition(index), self._clock)
+            return Here(topic.partition(index), self._clock, self._put)
         topic.check_partition(index)
         name, leader = topic.facts.name, topic.states[index].leader
         node = self._directory.name_of(leader)
@@ -106,10 +113,11 @@ class Destinations:
 class Arrivals:
     """The other end: what other nodes move to partitions that this one leads."""
 
-    def __init__(self, table: TopicTable, guard: Guard, clock: Clock) -> None:
+    def __init__(self, table: TopicTable, guard: Guard, clock: Clock, put: Put) -> None:
         self._table = table
         self._guard = guard
         self._clock = clock
+        self._put = put
 
     async def append(
         self, topic: str, index: int, producer: tuple[int, int], batch: bytes | None
@@ -120,13 +128,14 @@ class Arrivals:
         await partition.lead()
         tenure = Tenure(partition)
         if batch is not None:
-            self._append(partition, batch)
+            await self._append(partition, batch)
+            tenure.check()  # else what is known and not settled may be of another one
         newest = partition.newest_sequence(*producer)
         await partition.settled(partition.log.end, under=tenure.leadership)
         tenure.check()  # else what is settled may be another leader's
         return newest
 
-    def _append(self, partition: Partition, batch: bytes) -> None:
+    async def _append(self, partition: Partition, batch: bytes) -> None:
         leadership = partition.leadership
         if leadership is not None and not leadership.has_enough:
             raise NotEnoughReplicas(
@@ -140,4 +149,4 @@ class Arrivals:
             raise InvalidBatch(problem or f"the batch says it has {header.size} bytes; {len(batch)} came")
         if not crc_matches(batch, 0, header):
             raise CorruptBatch(f"the batch's checksum is not the stated {header.crc:#010x}", crc=header.crc)
-        partition.append(batch, header, now_ms=self._clock.now_ms())
+        await self._put(partition, batch, header, self._clock.now_ms())

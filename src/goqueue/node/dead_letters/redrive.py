@@ -30,7 +30,7 @@ from goqueue.model.record import StoredRecord
 from goqueue.node.clock import Clock
 from goqueue.node.dead_letters.moves import Mover
 from goqueue.node.dead_letters.originals import read_on
-from goqueue.node.dead_letters.topics import SUFFIX
+from goqueue.node.dead_letters.topics import SUFFIX, HomeOf
 from goqueue.node.guard import Guard
 from goqueue.node.partition import Partition
 from goqueue.node.queue.ledger import OwnedLedger
@@ -73,12 +73,15 @@ class RedriveResult(Struct, frozen=True):
 
 
 class Redrive:
-    def __init__(self, ledgers: Ledgers, table: TopicTable, mover: Mover, guard: Guard, clock: Clock) -> None:
+    def __init__(
+        self, ledgers: Ledgers, table: TopicTable, mover: Mover, guard: Guard, clock: Clock, home_of: HomeOf
+    ) -> None:
         self._ledgers = ledgers
         self._table = table
         self._mover = mover
         self._guard = guard
         self._clock = clock
+        self._home_of = home_of
 
     async def redrive(self, request: RedriveRequest) -> RedriveResult:
         """Back when everything has arrived. Raises where nothing was moved because it could not be. In a cluster it is of the
@@ -234,10 +237,12 @@ class Redrive:
             raise MessageTooLarge(f"offset {record.offset}, for topic {name!r},", size_bytes, bytes_max)
         count = topic.partition_count
         if request.to is None and origin.partition < count:
-            return Target(name, origin.partition)
-        if record.key is None:
-            return Target(name, record.offset % count)
-        return Target(name, partition_for_key(topic.settings.partitioner, record.key, count))
+            index = origin.partition
+        elif record.key is None:
+            index = record.offset % count
+        else:
+            index = partition_for_key(topic.settings.partitioner, record.key, count)
+        return Target(name, self._home_of(name, index))
 
     # ---------------------------------------------------------------- moving
 

@@ -12,9 +12,15 @@ from goqueue.model.settings import DAY_MS, MESSAGE_BYTES_MAX, TopicSettings
 _RETENTION_MS: Final = 14 * DAY_MS
 _HEADER_ROOM_BYTES: Final = 16 * 1024  # the names, a group, a member and an error of a thousand characters
 
+HomeOf = Callable[[str, int], int]  # of a partition that goes, the one that takes its place; else itself
+
 
 def _is_new(topic: str) -> int | None:
     return None
+
+
+def _stays(topic: str, partition: int) -> int:
+    return partition
 
 
 def dead_letter_target(
@@ -22,13 +28,14 @@ def dead_letter_target(
     partition: int,
     settings: TopicSettings,
     partition_count_of: Callable[[str], int | None] = _is_new,
+    home_of: HomeOf = _stays,
 ) -> Target | None:
     """None where there is nowhere to go: a topic of dead letters has none of its own unless somebody says so."""
     name = settings.dlq_topic or ("" if topic.endswith(SUFFIX) else f"{topic}{SUFFIX}")
     if not name or name == topic:
         return None
     count = partition_count_of(name)  # None: it will have at least as many partitions as the topic has
-    return Target(name, partition if count is None else partition % count)
+    return Target(name, home_of(name, partition if count is None else partition % count))
 
 
 def dead_letter_settings(source: TopicSettings) -> Mapping[str, str]:

@@ -68,7 +68,7 @@ class Division:
         )
 
     async def send_on(self, partition: Partition, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
-        """A batch of the broker's own, for a partition that takes nothing any more."""
+        """A batch of the broker's own, with what of it lives elsewhere there; all of it where the partition takes nothing any more."""
         scaling = self.homes.scaling(partition.topic)
         if scaling is None:
             return partition.append(batch, header, now_ms=now_ms)
