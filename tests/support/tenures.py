@@ -148,7 +148,8 @@ class Stage:
         )
         self.companions = Companions(self.disk, self._opener, self.table, self.threads)
         self.companions.ensure = self._ensure
-        self.guard = Guard(Limits(), DiskWatch(self.disk, DiskConfig(), metrics))
+        self.watch = DiskWatch(self.disk, DiskConfig(), metrics)
+        self.guard = Guard(Limits(), self.watch)
         self.guard.state = NodeState.READY
         self.ledgers = Ledgers(self.companions, self.table, self.clock, self._postings)
         self.when_moving: Callable[[OwnedLedger], None] = lambda _: None

@@ -58,9 +58,8 @@ class CompactionPlan:
     delete_retention_ms: int
     segment_bytes: int
     stop_log: Callable[[str], None]
-    may_forget: (
-        bool  # tombstones and bare markers go when it is time: nobody needs them who has what they are about
-    )
+    # Tombstones and bare markers before it go when it is time: nobody needs them who has what they are about.
+    forget_before: int
     key_count_max: int = (
         KEY_COUNT_MAX  # in memory at once; with more, a pass stops behind the segment that has them
     )
@@ -99,10 +98,10 @@ def dirty_ratio(log: PartitionLog, *, stable_end: int) -> float:
 
 
 def plan_compaction(
-    log: PartitionLog, now_ms: int, *, stable_end: int, may_forget: bool = True
+    log: PartitionLog, now_ms: int, *, stable_end: int, forget_before: int | None = None
 ) -> CompactionPlan | None:
     """None if there is nothing to do. Records younger than the compaction lag are left alone, and so is everything
-    from the last stable offset on."""
+    from the last stable offset on. What is deleted may be forgotten before an offset; None: wherever its time is over."""
     lag_ms = log.settings.min_compaction_lag_ms
     segments: list[Segment] = []
     for segment in _sealed(log, stable_end):
@@ -122,7 +121,7 @@ def plan_compaction(
         log.settings.delete_retention_ms,
         log.settings.segment_bytes,
         log.fail,
-        may_forget,
+        log.end if forget_before is None else forget_before,
     )
 
 
@@ -348,7 +347,8 @@ class _Rewrite:
     def _is_due(self, header: BatchHeader) -> bool:
         """Whether the moment is over until which what is deleted is remembered."""
         has_moment = bool(header.attributes & ATTRIBUTE_DELETE_HORIZON)
-        return self._plan.may_forget and has_moment and header.base_timestamp <= self._plan.now_ms
+        may_forget = header.end_offset <= self._plan.forget_before
+        return may_forget and has_moment and header.base_timestamp <= self._plan.now_ms
 
     def _new_horizon_ms(self, header: BatchHeader) -> int | None:
         """From when on the tombstones of this batch may go; None if it has its moment already."""

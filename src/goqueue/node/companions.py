@@ -58,7 +58,7 @@ _SETTINGS: Mapping[Companion, TopicSettings] = {
         _PLAIN,
         cleanup_policy=CleanupPolicy.COMPACT,
         segment_bytes=16 * 1024 * 1024,
-        delete_retention_ms=3_600_000,  # only a start reads tombstones, from where the index was saved: within minutes
+        delete_retention_ms=3_600_000,  # longer than a start reads; what an index on disk lacks stays: `Scheduler.forgettable_end`
     ),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from goqueue.log.compaction import CompactionPlan, compact, dirty_ratio, plan_compaction
 from goqueue.log.disk import Disk
@@ -22,6 +23,10 @@ from goqueue.node.topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
 _LAG_INTERVAL_S = 0.5
+
+
+async def _everything(partition: Partition) -> int:
+    return partition.log.end
 
 
 class Housekeeping:
@@ -47,6 +52,11 @@ class Housekeeping:
         # Dictionaries as ordered sets: written since the last flush, and since the last checkpoint.
         self._unflushed: dict[Partition, None] = {}
         self._unsaved: dict[Partition, None] = {}
+        self._forgettable_end: Callable[[Partition], Awaitable[int]] = _everything
+
+    def ask_before_forgetting(self, forgettable_end: Callable[[Partition], Awaitable[int]]) -> None:
+        """Before which offset of a log nobody on this node has yet to hear of what is deleted."""
+        self._forgettable_end = forgettable_end
 
     def note_write(self, partition: Partition) -> None:
         self._unflushed[partition] = None
@@ -129,9 +139,9 @@ class Housekeeping:
         if dirty_ratio(log, stable_end=stable_end) <= log.settings.min_cleanable_dirty_ratio:
             return
         now_ms = self._clock.now_ms()
-        may_forget = self._is_everywhere(partition)
+        forget_before = await self._forgettable_end(partition) if self._is_everywhere(partition) else 0
         plan = await self._threads.run(
-            lambda: plan_compaction(log, now_ms, stable_end=stable_end, may_forget=may_forget)
+            lambda: plan_compaction(log, now_ms, stable_end=stable_end, forget_before=forget_before)
         )
         if plan is None or partition.is_deleted:
             return

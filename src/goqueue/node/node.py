@@ -312,6 +312,7 @@ class Node:
         )
         self._local.when_deleted(scheduler.topic_deleted)
         self._load_when_leading(Companion.SCHEDULE, scheduler)
+        self._housekeeping.ask_before_forgetting(scheduler.forgettable_end)
         return scheduler
 
     def _make_publisher(self, clock: Clock, links: PeerLinks | None) -> Publisher:

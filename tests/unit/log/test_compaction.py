@@ -114,11 +114,11 @@ def test_a_tombstone_stays_for_its_time_and_then_goes() -> None:
     assert disk.problems() == []
 
 
-def compact_again(disk: LogOnDisk, now_ms: int, *, may_forget: bool) -> None:
-    """As housekeeping does it, which knows whether all replicas have what is committed."""
+def compact_again(disk: LogOnDisk, now_ms: int, *, forget_before: int | None = None) -> None:
+    """As housekeeping does it, which knows whether all replicas have what is committed, and every index on disk."""
     put(disk, b"other", b"at %d" % now_ms)
     disk.log.roll(1_000)
-    plan = plan_compaction(disk.log, now_ms, stable_end=disk.last_stable_offset, may_forget=may_forget)
+    plan = plan_compaction(disk.log, now_ms, stable_end=disk.last_stable_offset, forget_before=forget_before)
     assert plan is not None
     disk.checkpoint()
     disk.take(compact(disk.mount, FOLDER, plan))
@@ -131,10 +131,22 @@ def test_a_tombstone_stays_beyond_its_time_while_a_replica_may_not_have_it() -> 
     put(disk, b"k", b"value")
     put(disk, b"k", None)
     for now_ms in (2_000, 2_500, 99_000):
-        compact_again(disk, now_ms, may_forget=False)
+        compact_again(disk, now_ms, forget_before=0)
         assert [record.value for record in disk.records() if record.key == b"k"] == [None]
-    compact_again(disk, 99_001, may_forget=True)
+    compact_again(disk, 99_001)
     assert [record for record in disk.records() if record.key == b"k"] == []
+
+
+def test_tombstones_behind_the_offset_up_to_which_they_may_be_forgotten_stay_beyond_their_time() -> None:
+    disk = keyed_log(delete_retention_ms=500)
+    for key in (b"first", b"second"):
+        put(disk, key, b"value")
+        put(disk, key, None)
+    compact_again(disk, 2_000, forget_before=0)
+    compact_again(disk, 2_500, forget_before=3)
+    assert [offset for offset, (_, value) in by_offset(disk).items() if value is None] == [3]
+    compact_again(disk, 3_000, forget_before=4)
+    assert [offset for offset, (_, value) in by_offset(disk).items() if value is None] == []
 
 
 def test_a_marker_without_a_transaction_stays_beyond_its_time_while_a_replica_may_not_have_it() -> None:
@@ -145,9 +157,9 @@ def test_a_marker_without_a_transaction_stays_beyond_its_time_while_a_replica_ma
         disk.append(timed_batch([record], producer=Producer(1, 0, sequence), is_transactional=True))
         disk.append_marker(1, 0, is_commit=True)
     for now_ms in (2_000, 3_000, 3_500, 99_000):
-        compact_again(disk, now_ms, may_forget=False)
+        compact_again(disk, now_ms, forget_before=0)
         assert markers(disk) == [1, 3]
-    compact_again(disk, 99_001, may_forget=True)
+    compact_again(disk, 99_001)
     assert markers(disk) == [3], "the last one keeps the epoch"
 
 

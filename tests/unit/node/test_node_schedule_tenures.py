@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from tests.support.tenures import TOPIC, Stage, on_stage
+from tests.support.tenures import OTHER, TOPIC, Stage, on_stage
 
-from goqueue.core.schedule.events import encode_message
+from goqueue.core.cluster.partitions import new_partition
+from goqueue.core.schedule.events import Removed, decode, encode, encode_message
 from goqueue.log.batch import decode_batch
 from goqueue.model.cluster_errors import NotLeader, ReplicationUnknown
 from goqueue.model.errors import TimedOut
+from goqueue.model.settings import DAY_MS
 from goqueue.node.companions import Companion
+from goqueue.node.config import NodeConfig
+from goqueue.node.housekeeping import Housekeeping
+from goqueue.node.metrics import Metrics
+from goqueue.node.partition import Partition
 
 
 async def stored(stage: Stage) -> list[bytes | None]:
@@ -173,3 +181,81 @@ def test_an_index_of_a_log_that_only_grew_is_believed() -> None:
         assert len((await stage.scheduler.list(TOPIC)).messages) == 2
 
     on_stage(play)
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_what_was_cancelled_since_the_index_was_saved_does_not_wait_again_though_the_log_may_forget_it(
+    is_followed: bool,
+) -> None:
+    """Whether another node has led since, or this one is about to save the index when it dies, and its clock has jumped."""
+
+    async def play(stage: Stage) -> None:
+        await stage.lead()
+        (id,) = await stage.scheduler.schedule(TOPIC, 0, [stage.message(b"one", in_ms=30 * DAY_MS)])
+        assert isinstance(id, int)
+        await stage.scheduler.stop()
+        home = stage.home(Companion.SCHEDULE)
+        if is_followed:
+            await stage.follow()
+            await stage.replace(home, home.log.end, [encode(Removed(id))])
+        else:
+            await stage.scheduler.cancel(TOPIC, 0, id)
+        await compacted(stage, home)
+        known = await tombstones(home)
+        await stage.follow()
+        await stage.lead()
+        assert id not in [one.offset for one in (await stage.scheduler.list(TOPIC, limit=10)).messages]
+        assert known == ([] if is_followed else [id])
+
+    on_stage(play)
+
+
+def test_an_index_that_is_saved_lets_the_log_forget_what_came_before() -> None:
+    async def play(stage: Stage) -> None:
+        await stage.lead()
+        await stage.scheduler.open(TOPIC, 0)
+        home = stage.home(Companion.SCHEDULE)
+        for _ in range(2):
+            (id,) = await stage.scheduler.schedule(TOPIC, 0, [stage.message(b"one", in_ms=30 * DAY_MS)])
+            assert isinstance(id, int)
+            await stage.scheduler.cancel(TOPIC, 0, id)
+            await compacted(stage, home)
+            await stage.scheduler.stop()
+        assert await tombstones(home) == [id]
+        await compacted(stage, home)
+        assert await tombstones(home) == []
+        await stage.follow()
+        await stage.lead()
+        schedule = await stage.scheduler.open(TOPIC, 0)
+        assert schedule._unsaved_count < schedule.state.waiting_count, "the index is believed"
+
+    on_stage(play)
+
+
+async def compacted(stage: Stage, home: Partition) -> None:
+    """As often as it takes until what is deleted may be forgotten."""
+    everywhere = SimpleNamespace(find=lambda topic, index: new_partition([1, OTHER]))
+    metadata: Any = SimpleNamespace(catalog=SimpleNamespace(partitions=everywhere))
+    housekeeping = Housekeeping(
+        NodeConfig(), stage.disk, stage.clock, stage.table, metadata, stage.watch, Metrics(), stage.threads
+    )
+    housekeeping.ask_before_forgetting(stage.scheduler.forgettable_end)
+    for _ in range(3):
+        filling = stage.message(b"x" * 2 * home.log.size_bytes, in_ms=60 * DAY_MS)
+        if home.leadership is None:
+            await stage.replace(home, home.log.end, [encode_message(home.log.end, filling)])
+        else:
+            await stage.scheduler.schedule(TOPIC, 0, [filling])
+        home.log.roll(stage.clock.now_ms())
+        await home.commit.checkpoint()
+        await housekeeping.apply_compaction(home)
+        assert home.log.clean_end == home.log.end
+        await asyncio.sleep(2 * 3_600)
+
+
+async def tombstones(home: Partition) -> list[int]:
+    """The ids of the messages that the log knows to be gone."""
+    part = await home.read(0, end=home.log.end, bytes_max=100_000_000, is_own=True)
+    records = [record for batch in part.batches for record in decode_batch(batch.data, batch.header)]
+    events = [decode(record.key, record.value) for record in records]
+    return [event.id for event in events if isinstance(event, Removed)]

@@ -105,11 +105,22 @@ class IndexFile:
         except (FileNotFoundError, ValueError):
             meta = None
         if meta is None or not is_believed(meta.end, meta.epoch) or not self._has(meta.buckets):
+            self.remove()  # nor shall it be by a later start, when the log is longer and has forgotten more
             self._remove_others()
             return None
         self._sizes = {one.bucket: one.size_bytes for one in meta.buckets}
         self._remove_others()
         return capture
+
+    def remove(self) -> None:
+        """For good when this returns. What is left of it goes with the next one."""
+        path = f"{self._folder}/{FILE_NAME}"
+        try:
+            self._disk.open(path)
+        except FileNotFoundError:
+            return
+        self._disk.remove(path)
+        self._disk.sync_dir(self._folder)
 
     def read_bucket(self, bucket: int) -> list[array[int]] | None:
         """What is parked there, in order; None if it is damaged."""

@@ -27,12 +27,14 @@ from goqueue.node.metrics import Metrics
 from goqueue.node.partition import Partition
 from goqueue.node.producers import Producers
 from goqueue.node.schedule.firing import Firer, Onward
+from goqueue.node.schedule.index import IndexFile
 from goqueue.node.schedule.metrics import ScheduleMetrics
 from goqueue.node.schedule.nearby import Room
 from goqueue.node.schedule.requests import Delayed, DelayedPage, DelayStats
 from goqueue.node.schedule.shard import OwnedSchedule
 from goqueue.node.schedule.succession import Succession
 from goqueue.node.threads import Threads
+from goqueue.node.topic_folders import owner_of
 from goqueue.node.topic_table import TopicTable
 
 logger = logging.getLogger(__name__)
@@ -145,6 +147,23 @@ class Scheduler:
                 self._unread.discard(place)
                 self._watch(schedule)
         return schedule
+
+    async def forgettable_end(self, log: Partition) -> int:
+        """Before which offset a log may forget what is deleted. Of that of a schedule, where its index on disk ends. One that nobody here keeps
+        up, for this node leads no longer, would count when it leads again: that goes first."""
+        topic, index = owner_of(log.topic), log.index
+        if log.topic != f"{Companion.SCHEDULE.value}{topic}":
+            return log.log.end
+        schedule = self._schedules.get((topic, index))
+        if schedule is not None and schedule.log.partition is log and not schedule.is_gone:
+            return schedule.forgettable_end
+        turn = self._opening.setdefault((topic, index), asyncio.Lock())
+        saving = self._saving.setdefault((topic, index), asyncio.Lock())
+        if turn.locked() or saving.locked():  # it is being read, or written for the last time: not this time
+            return 0
+        async with turn, saving:
+            await self._threads.run(IndexFile(self._disk, log.log.folder).remove)
+            return log.log.end
 
     async def find(self, partition: Partition, *, makes: bool) -> OwnedSchedule | None:
         """That of a partition; None where it has none and none is to be made."""

@@ -28,7 +28,7 @@ from goqueue.node.threads import Threads
 
 logger = logging.getLogger(__name__)
 _SAVE_COUNT: Final = 500_000  # of events since: what a start reads in a few seconds
-_SAVE_INTERVAL_MS: Final = 600_000  # tombstones stay in the log for longer: see `Companions`
+_SAVE_INTERVAL_MS: Final = 600_000
 _STALE_COUNT_MIN: Final = 65_536
 _AHEAD_COUNT_MAX: Final = 50_000
 
@@ -66,12 +66,14 @@ class OwnedSchedule:
         self._saving = saving
         self._unsaved_count = 0
         self._saved_ms = clock.now_ms()
+        self._indexed_end: int | None = None  # of what is on disk, at least; None: there is no index
 
     async def open(self) -> None:
         async with self._saving:
             capture = await self._threads.run(lambda: self._index.load(self._believes))
         start = 0 if capture is None else capture.end
         if capture is not None:
+            self._indexed_end = start
             self._restore(capture)
         now_ms = self._clock.now_ms()
         self._unsaved_count = await self.log.replay(start, lambda event: self.state.apply(event, now_ms))
@@ -208,6 +210,11 @@ class OwnedSchedule:
     # ---------------------------------------------------------------- the index
 
     @property
+    def forgettable_end(self) -> int:
+        """What was removed from there on has to be told by the log: a start that believes the index would not hear of it otherwise."""
+        return self.log.end if self._indexed_end is None else self._indexed_end
+
+    @property
     def is_save_due(self) -> bool:
         is_old = self._clock.now_ms() - self._saved_ms >= _SAVE_INTERVAL_MS
         return self._unsaved_count >= _SAVE_COUNT or (is_old and self._unsaved_count > 0)
@@ -222,6 +229,8 @@ class OwnedSchedule:
             is_cleaned, stale_count = self._has_many_stale, self.state.cancelled_count
             capture = self._captured()
             count, self._unsaved_count = self._unsaved_count, 0
+            if self._indexed_end is None:
+                self._indexed_end = capture.end
             try:
                 await self.log.settled_at_last(capture.end)
                 cleaned = await self._threads.run(lambda: self._cleaned(capture) if is_cleaned else {})
@@ -233,6 +242,7 @@ class OwnedSchedule:
                 return
             finally:
                 self._saved_ms = self._clock.now_ms()
+            self._indexed_end = capture.end
             if is_cleaned:
                 self.state.wheel.replace(cleaned)
                 self.state.cancelled_count -= stale_count
