@@ -226,6 +226,7 @@ class Node:
         table, guard, metrics, config = self._table, self._guard, self.metrics, self.config
         catalog = self._metadata.catalog
         was_deleted, scaling_of = None if links is None else catalog.was_deleted, catalog.scaling
+        confirm = None if self.cluster is None else self.cluster.confirming.until_sure
         groups = Groups(
             config.groups, internal, table, guard, metrics, clock, ids, self._spawn, was_deleted, scaling_of
         )
@@ -244,9 +245,10 @@ class Node:
             None if links is None else links.transactions,
             was_deleted,
             lambda topic, index: catalog.partitions.find(topic, index) is not None,
+            confirm,
         )
         if self.cluster is not None:
-            groups.shards.confirm = self.cluster.confirming.until_sure
+            groups.shards.confirm = confirm
             self.cluster.replication.when_leading(groups.note_leadership)
             self.cluster.replication.when_leading(transactions.note_leadership)
         return groups, transactions

@@ -2,8 +2,8 @@
 
 A leader that was replaced goes on until it hears of it, which over a slow link takes its time. What it writes is refused by its
 followers. What it only tells from memory nobody would refuse: a member told how far its group had come a while ago would do again what was
-done since. So whoever wants to tell such things asks the controller how far the decisions go, and waits until that much is applied here:
-its successor began after it was decided.
+done since, and the end of a transaction would be taken for that of the one before. So whoever wants to tell such things asks the controller
+how far the decisions go, and waits until that much is applied here: its successor began after it was decided.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from goqueue.core.txn.shard import TxnShard
 from goqueue.model.cluster_errors import CoordinatorFenced, NotCoordinator
 from goqueue.model.errors import CoordinatorNotAvailable, GoQueueError
 from goqueue.node.clock import Clock
+from goqueue.node.cluster.confirming import Confirm
 from goqueue.node.commit import Spawn
 from goqueue.node.internal_topics import (
     PARTITION_COUNT,
@@ -84,7 +85,9 @@ class TxnCoordinator:
         spawn: Spawn,
         *,
         is_solo: bool,
+        confirm: Confirm | None,
     ) -> None:
+        """`confirm` that this node still leads; None where it is alone, and always does."""
         self._config = config
         self._internal_topics = internal_topics
         self._producers = producers
@@ -93,6 +96,7 @@ class TxnCoordinator:
         self._clock = clock
         self._spawn = spawn
         self._is_solo = is_solo
+        self._confirm = confirm
         self.shards = LedShards(TRANSACTIONS_TOPIC, self._make, spawn, self._loaded, self._ended)
         self._opening = asyncio.Lock()
         self._completions: dict[str, Completion] = {}  # by transactional id
@@ -146,7 +150,9 @@ class TxnCoordinator:
         return self.shards.find(transaction_partition(transactional_id, PARTITION_COUNT))
 
     async def decide(self, transactional_id: str, decide: Decide[R]) -> R:
-        """Decide, write, apply and begin to carry out, without an await in between. Back when it is durable."""
+        """Decide, write, apply and begin to carry out, without an await in between. Back when it is durable. Where there was nothing
+        to write, which followers would refuse who follow another coordinator by now, it is made sure that there is none: what is a
+        repetition here may be of the producer's next transaction there."""
         shard = self.shard(transactional_id)
         await shard.ready()
         fresh: int | None = None
@@ -157,6 +163,8 @@ class TxnCoordinator:
             except ProducerIdNeeded:
                 fresh, _ = await self._producers.init()
         self._carry_out(shard, decision)
+        if not decision.events and self._confirm is not None:
+            await self._confirm(TRANSACTIONS_TOPIC, transaction_partition(transactional_id, PARTITION_COUNT))
         await shard.settled()
         return decision.reply
 

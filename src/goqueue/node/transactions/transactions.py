@@ -15,6 +15,7 @@ from goqueue.core.txn.shard import Refusals, TxnShard
 from goqueue.model.cluster_errors import CoordinatorLoading
 from goqueue.model.errors import ConcurrentTransactions, GoQueueError
 from goqueue.node.clock import Clock
+from goqueue.node.cluster.confirming import Confirm
 from goqueue.node.commit import Spawn
 from goqueue.node.directory import Directory
 from goqueue.node.guard import Guard
@@ -52,8 +53,9 @@ class Transactions:
         remote: RemoteTransactions | None,
         was_deleted: Callable[[str], bool] | None,
         exists: Callable[[str, int], bool],
+        confirm: Confirm | None,
     ) -> None:
-        """`remote` and `was_deleted` are None where this node is alone. `exists`: the catalogue has a partition."""
+        """`remote`, `was_deleted` and `confirm` are None where this node is alone. `exists`: the catalogue has a partition."""
         self._config = config
         self._table = table
         self._guard = guard
@@ -70,6 +72,7 @@ class Transactions:
             clock,
             spawn,
             is_solo=directory.is_solo,
+            confirm=confirm,
         )
         self._verification = Verification(self._coordinator, whereabouts, remote, self._markers.pledges)
         self.joints = JointTransactions(config, self._coordinator, guard, metrics)
