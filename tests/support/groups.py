@@ -55,6 +55,7 @@ class Desk:
         self.topics = topics or FixedTopics(orders=4, bills=2)
         self.scalings: dict[str, Scaling] = {}
         self.notes = GateNotes()
+        self.ids: dict[str, int] = {}  # of topics
         self.shard = self._new_shard()
         self.now_ms = START_MS
         self.log: list[tuple[bytes, bytes | None]] = []
@@ -123,7 +124,9 @@ class Desk:
         return shard
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self.config, self.topics, self.scalings.get, self.notes)
+        return GroupShard(
+            self.config, self.topics, self.scalings.get, self.notes, lambda topic: self.ids.get(topic, 0)
+        )
 
     def restart(self) -> None:
         self.shard = self.replayed()

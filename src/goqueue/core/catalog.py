@@ -31,7 +31,6 @@ from goqueue.core.cluster.commands import (
     CreateTopic,
     DeleteTopic,
     DrainNode,
-    ElectionKind,
     ElectLeaders,
     FenceNode,
     FencePartition,
@@ -115,7 +114,6 @@ __all__ = [
     "DeleteTopic",
     "DrainNode",
     "ElectLeaders",
-    "ElectionKind",
     "Event",
     "FenceNode",
     "GrowTopic",
@@ -131,9 +129,7 @@ __all__ = [
     "ProducerIdReserved",
     "ProducerIdsReserved",
     "ReassignPartitions",
-    "ReceiptKeyMade",
     "RegisterNode",
-    "RelieveNodes",
     "RemoveNode",
     "ReserveProducerId",
     "ReserveProducerIds",
@@ -188,6 +184,10 @@ class Catalog:
 
     def was_deleted(self, name: str) -> bool:
         return self._topics.was_deleted(name)
+
+    def gone_before(self, name: str) -> int:
+        """Of the topics that have had the name, those with a lower id than this are deleted."""
+        return self._topics.gone_before(name)
 
     def companions(self, topic: str) -> frozenset[str]:
         """The kinds of companions that the topic has."""

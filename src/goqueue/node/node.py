@@ -225,10 +225,18 @@ class Node:
         self.coordinators = Coordinators(internal, self.directory, self._guard)
         table, guard, metrics, config = self._table, self._guard, self.metrics, self.config
         catalog = self._metadata.catalog
-        was_deleted, scaling_of = None if links is None else catalog.was_deleted, catalog.scaling
         confirm = None if self.cluster is None else self.cluster.confirming.until_sure
         groups = Groups(
-            config.groups, internal, table, guard, metrics, clock, ids, self._spawn, was_deleted, scaling_of
+            config.groups,
+            internal,
+            table,
+            catalog,
+            guard,
+            metrics,
+            clock,
+            ids,
+            self._spawn,
+            is_solo=config.is_solo,
         )
         self._local.when_deleted(groups.topic_deleted)
         transactions = Transactions(
@@ -243,7 +251,7 @@ class Node:
             self._spawn,
             self.directory,
             None if links is None else links.transactions,
-            was_deleted,
+            None if links is None else catalog.was_deleted,
             lambda topic, index: catalog.partitions.find(topic, index) is not None,
             confirm,
         )

@@ -104,11 +104,14 @@ def test_deleted_topic_is_gone_and_comes_back_with_nothing_of_the_old_one(catalo
     run(catalog, CreateTopic("a", 2, {"retention.ms": "60"}))
     assert run(catalog, DeleteTopic("a")) == [TopicDeleted("a")]
     assert catalog.was_deleted("a")
+    assert catalog.gone_before("a") == 2
     with pytest.raises(TopicNotFound, match="create it"):
         catalog.topic("a")
     run(catalog, CreateTopic("a", 1, {}), now_ms=9)
     assert not catalog.was_deleted("a")
     assert catalog.topic("a") == TopicCreated("a", 2, 1, {}, 9)
+    run(catalog, CreateTopic("b", 1, {}))
+    assert catalog.gone_before("a") == 2
 
 
 def test_altering_sets_keeps_and_takes_back(catalog: Catalog) -> None:

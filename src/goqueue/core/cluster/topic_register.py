@@ -42,6 +42,11 @@ class TopicRegister:
     def was_deleted(self, name: str) -> bool:
         return name in self._deleted
 
+    def gone_before(self, name: str) -> int:
+        """Of the topics that have had the name, those with a lower id than this are deleted."""
+        topic = self._topics.get(name)
+        return self.next_id if topic is None else topic.id
+
     def deleted(self) -> list[str]:
         return sorted(self._deleted)
 

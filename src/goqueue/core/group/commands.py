@@ -7,6 +7,7 @@ its own in the reply. `fresh_id` is the chance that the core does not have: the 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ from goqueue.model.errors import GoQueueError
 NO_GENERATION = -1
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
+EVERY_ID: Final = range(1 << 62)  # of topics
 
 Protocol = tuple[str, bytes]  # its name and what the member says under it
 
@@ -220,9 +222,11 @@ class DeleteGroup(Struct, frozen=True):
 
 
 class ForgetTopic(Struct, frozen=True):
-    """The topic is deleted: what any group of the shard has committed for it goes. Answered with `Done`."""
+    """Every topic of the name that had one of these ids is deleted: what any group of the shard has committed for it goes. 0 is that of
+    commits that do not say it. Answered with `Done`."""
 
     topic: str
+    ids: range = EVERY_ID
 
 
 class ForgetPartitions(Struct, frozen=True):

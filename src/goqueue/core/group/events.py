@@ -61,7 +61,7 @@ class GroupForgotten(Struct, frozen=True):
     group_id: str
 
 
-class OffsetCommitted(Struct, frozen=True, gc=False):
+class OffsetCommitted(Struct, frozen=True, gc=False, omit_defaults=True):
     group_id: str
     topic: str
     partition: int
@@ -71,6 +71,7 @@ class OffsetCommitted(Struct, frozen=True, gc=False):
     committed_ms: int
     expires_ms: int | None  # None = as the broker is configured
     rank: int  # counts the commits of one partition, pending ones included
+    topic_id: int = 0  # 0 = of a version from before it was told: of any topic of the name
 
 
 class OffsetForgotten(Struct, frozen=True, gc=False):
@@ -79,7 +80,7 @@ class OffsetForgotten(Struct, frozen=True, gc=False):
     partition: int
 
 
-class OffsetPended(Struct, frozen=True, gc=False):
+class OffsetPended(Struct, frozen=True, gc=False, omit_defaults=True):
     """Committed in a transaction that is not complete."""
 
     producer_id: int
@@ -92,6 +93,7 @@ class OffsetPended(Struct, frozen=True, gc=False):
     metadata: str
     pended_ms: int
     rank: int
+    topic_id: int = 0
 
 
 class PendedForgotten(Struct, frozen=True, gc=False):

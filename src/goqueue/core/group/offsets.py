@@ -3,14 +3,19 @@
 A transaction's offsets are pending per producer until it is complete. Commits of one partition are counted, pending
 ones included (`rank`), so that the newer commit wins whichever of them becomes final first. The epoch of a producer's last
 completed transaction is kept for a while: what it sent before and arrives after must not become pending for ever.
+
+A topic may be deleted and made again while nobody has the offsets at hand. So each says of which topic of the name it is, and one of an
+older topic than there is counts for nothing. A newer one counts: this node has not heard of its topic yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import assert_never
 
 from goqueue.core.group.commands import (
+    EVERY_ID,
     NO_OFFSET,
     CommitInTransaction,
     CommitOffsets,
@@ -52,6 +57,7 @@ Place = tuple[str, int]  # topic and partition
 IsPast = Callable[
     [Place, int], bool
 ]  # whether a leader epoch is of a partition that had the number before and is no more
+IdOf = Callable[[str], int]  # of the topic that has the name; 0: there is none
 
 
 def never_past(place: Place, leader_epoch: int) -> bool:
@@ -59,11 +65,19 @@ def never_past(place: Place, leader_epoch: int) -> bool:
     return False
 
 
+def no_id(topic: str) -> int:
+    """Where topics are never made again."""
+    return 0
+
+
 class Offsets:
-    def __init__(self, config: GroupConfig, topics: Topics, is_past: IsPast = never_past) -> None:
+    def __init__(
+        self, config: GroupConfig, topics: Topics, is_past: IsPast = never_past, id_of: IdOf = no_id
+    ) -> None:
         self._config = config
         self._topics = topics
         self._is_past = is_past
+        self._id_of = id_of
         self._committed: dict[str, dict[Place, OffsetCommitted]] = {}
         self._pending: dict[int, dict[tuple[str, Place], OffsetPended]] = {}  # by producer
         self._pending_producers: dict[
@@ -87,6 +101,15 @@ class Offsets:
         places = [place for group_id in self.groups() for place in self._places(group_id)]
         return sorted({topic for topic, _ in places})
 
+    def made_again(self) -> list[str]:
+        """Topics for which anything is committed or pending that is of an older one of the same name, sorted."""
+        ids = {topic: self._id_of(topic) for topic in self.topics()}
+        kept: Iterable[OffsetCommitted | OffsetPended] = chain(
+            *(places.values() for places in self._committed.values()),
+            *(places.values() for places in self._pending.values()),
+        )
+        return sorted({one.topic for one in kept if _is_older(one.topic_id, ids[one.topic])})
+
     def has_topic(self, topic: str) -> bool:
         return any(place[0] == topic for group_id in self.groups() for place in self._places(group_id))
 
@@ -97,7 +120,9 @@ class Offsets:
 
     def _found(self, group_id: str, place: Place) -> OffsetCommitted | None:
         found = self._committed.get(group_id, {}).get(place)
-        return None if found is None or self._is_past(place, found.leader_epoch) else found
+        if found is None or _is_older(found.topic_id, self._id_of(found.topic)):
+            return None
+        return None if self._is_past(place, found.leader_epoch) else found
 
     def groups_in(self, topic: str) -> list[str]:
         """That have committed anything in it, sorted."""
@@ -139,6 +164,7 @@ class Offsets:
                         now_ms,
                         expires_ms,
                         rank,
+                        self._id_of(new.topic),
                     )
                 )
         return events, PartitionResults(tuple(results))
@@ -164,6 +190,7 @@ class Offsets:
                         new.metadata,
                         now_ms,
                         rank,
+                        self._id_of(new.topic),
                     )
                 )
         return events, PartitionResults(tuple(results))
@@ -268,28 +295,30 @@ class Offsets:
 
     # Forgetting.
 
-    def delete(self, group_id: str, place: Place) -> list[OffsetEvent]:
-        """Nothing where nothing is."""
+    def delete(self, group_id: str, place: Place, ids: range = EVERY_ID) -> list[OffsetEvent]:
+        """Of topics with these ids. Nothing where nothing is."""
         topic, partition = place
         events: list[OffsetEvent] = [
             PendedForgotten(producer_id, group_id, topic, partition)
             for producer_id in self._pending_producers.get(group_id, {}).get(place, {})
+            if self._pending[producer_id][group_id, place].topic_id in ids
         ]
-        if place in self._committed.get(group_id, {}):
+        committed = self._committed.get(group_id, {}).get(place)
+        if committed is not None and committed.topic_id in ids:
             events.append(OffsetForgotten(group_id, topic, partition))
         return events
 
     def delete_group(self, group_id: str) -> list[OffsetEvent]:
         return [event for place in self._places(group_id) for event in self.delete(group_id, place)]
 
-    def delete_topic(self, topic: str, *, first: int = 0) -> list[OffsetEvent]:
-        """Of all its partitions from the first on."""
+    def delete_topic(self, topic: str, *, first: int = 0, ids: range = EVERY_ID) -> list[OffsetEvent]:
+        """Of all its partitions from the first on, and of topics with these ids."""
         return [
             event
             for group_id in self.groups()
             for place in self._places(group_id)
             if place[0] == topic and place[1] >= first
-            for event in self.delete(group_id, place)
+            for event in self.delete(group_id, place, ids)
         ]
 
     def expire(self, group_id: str, empty_since_ms: int, now_ms: int) -> tuple[list[OffsetEvent], int | None]:
@@ -377,6 +406,11 @@ class Offsets:
             del self._pending_producers[event.group_id]
 
 
+def _is_older(topic_id: int, id: int) -> bool:
+    """Whether what says the first is of another topic than the one that has the name by now."""
+    return 0 < topic_id < id
+
+
 def _final(pended: OffsetPended) -> OffsetCommitted:
     return OffsetCommitted(
         pended.group_id,
@@ -388,6 +422,7 @@ def _final(pended: OffsetPended) -> OffsetCommitted:
         pended.pended_ms,
         None,
         pended.rank,
+        pended.topic_id,
     )
 
 

@@ -50,7 +50,7 @@ from goqueue.core.group.gates import GateNotes, Gates, ScalingOf, is_past, no_sc
 from goqueue.core.group.joining import Joining
 from goqueue.core.group.known import Known, checked_id, not_empty, refuse_if_unknown, refuse_share_group
 from goqueue.core.group.membership import Membership
-from goqueue.core.group.offsets import PRODUCER_KEPT_MS, Offsets
+from goqueue.core.group.offsets import PRODUCER_KEPT_MS, IdOf, Offsets, no_id
 from goqueue.core.group.outcome import Outcome, Ticket
 from goqueue.core.group.overrides import GroupConfigured, Overrides
 from goqueue.core.group.rebalance import Rebalance, Turn
@@ -90,11 +90,12 @@ class GroupShard:
         topics: Topics,
         scaling_of: ScalingOf = no_scaling,
         notes: GateNotes | None = None,
+        id_of: IdOf = no_id,
     ) -> None:
         self._config = config
         self._topics = topics
         self.deadlines = GroupDeadlines()
-        self.offsets = Offsets(config, topics, partial(is_past, scaling_of))
+        self.offsets = Offsets(config, topics, partial(is_past, scaling_of), id_of)
         self.gates = Gates(scaling_of, self.offsets.committed, notes or GateNotes())
         self._rebalance = Rebalance(config, self.deadlines)
         self._joining = Joining(config, self.deadlines, self._rebalance)
@@ -173,7 +174,7 @@ class GroupShard:
                 turn.outcome.events += self._delete(command.group_id)
                 return Done()
             case ForgetTopic():
-                turn.outcome.events += self.offsets.delete_topic(command.topic)
+                turn.outcome.events += self.offsets.delete_topic(command.topic, ids=command.ids)
                 return Done()
             case ForgetPartitions():
                 first = command.partition_count

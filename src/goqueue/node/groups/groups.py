@@ -13,6 +13,7 @@ from typing import assert_never
 
 from msgspec import structs
 
+from goqueue.core.catalog import Catalog
 from goqueue.core.group.commands import (
     ClassicGroupFacts,
     CommitInTransaction,
@@ -48,7 +49,6 @@ from goqueue.core.group.consumer_events import (
 )
 from goqueue.core.group.events import Event
 from goqueue.core.group.facts import describe, summaries
-from goqueue.core.group.gates import ScalingOf, no_scaling
 from goqueue.core.group.outcome import Ticket
 from goqueue.core.group.share_events import (
     ShareGroupFacts,
@@ -80,27 +80,27 @@ class Groups:
         config: GroupConfig,
         internal_topics: InternalTopics,
         table: TopicTable,
+        catalog: Catalog,
         guard: Guard,
         metrics: Metrics,
         clock: Clock,
         ids: Ids,
         spawn: Spawn,
-        was_deleted: Callable[[str], bool] | None = None,
-        scaling_of: ScalingOf = no_scaling,
+        *,
+        is_solo: bool,
     ) -> None:
-        """`was_deleted` says it of a topic that other nodes may know of before this one does; None: there are none."""
         self._guard = guard
         self._ids = ids
         self.shards = GroupShards(
             config,
             internal_topics,
             table,
+            catalog,
             GroupMetrics(metrics.registry),
             clock,
             spawn,
-            was_deleted,
-            scaling_of,
             self._tell_watchers,
+            is_solo=is_solo,
         )
         self._farewells = Farewells(spawn)
         self._watchers: list[GroupWatcher] = [self._farewells.note]

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from goqueue.core.catalog import Catalog
 from goqueue.core.group.commands import Command, ForgetPartitions, ForgetTopic, Reply
 from goqueue.core.group.config import GroupConfig
 from goqueue.core.group.events import Event, GroupCodec
@@ -60,23 +61,22 @@ class GroupShards:
         config: GroupConfig,
         internal_topics: InternalTopics,
         table: TopicTable,
+        catalog: Catalog,
         metrics: GroupMetrics,
         clock: Clock,
         spawn: Spawn,
-        was_deleted: Callable[[str], bool] | None,
-        scaling_of: ScalingOf,
         on_events: Callable[[Sequence[Event], bool], None],
+        *,
+        is_solo: bool,
     ) -> None:
-        """`was_deleted` says it of a topic that other nodes may know of before this one does; None: there are none."""
         self._config = config
         self._internal_topics = internal_topics
         self._table = table
+        self._catalog = catalog
         self._metrics = metrics
         self.clock = WatchedClock(clock, self._clock_was_set)
         self._spawn = spawn
-        self.is_solo = was_deleted is None
-        self._was_deleted = was_deleted or (lambda topic: True)
-        self._scaling_of = scaling_of
+        self.is_solo = is_solo
         self._on_events = on_events
         self.notes = GateNotes()
         self._shards = LedShards(OFFSETS_TOPIC, self._make, spawn, self._loaded, self._ended)
@@ -140,9 +140,14 @@ class GroupShards:
         return self.nothing() if shard is None else shard.current()
 
     def nothing(self) -> GroupShard:
-        return GroupShard(
-            self._config, TopicsOfGroups(self._table, self._scaling_of), self._scaling_of, self.notes
-        )
+        scaling_of = self._catalog.scaling
+        topics = TopicsOfGroups(self._table, scaling_of)
+        return GroupShard(self._config, topics, scaling_of, self.notes, self._id_of)
+
+    def _id_of(self, topic: str) -> int:
+        """By what is decided: this node may have the topic before open yet."""
+        facts = self._catalog.find(topic)
+        return 0 if facts is None else facts.id
 
     # ---------------------------------------------------------------- asking
 
@@ -223,7 +228,11 @@ class GroupShards:
     async def forget_topic(self, topic: str) -> None:
         """In a cluster it is only begun here: to be done it takes other nodes, and whoever calls may be what they wait for."""
         self.notes.forget_topic(topic)
-        await self._forget(ForgetTopic(topic))
+        await self._forget(self._end_of(topic))
+
+    def _end_of(self, topic: str) -> ForgetTopic:
+        """What does not say of which topic of the name it is goes with any of them."""
+        return ForgetTopic(topic, range(self._catalog.gone_before(topic)))
 
     async def forget_partitions(self, topic: str, partition_count: int) -> None:
         """Likewise, of those that the topic does not have any more."""
@@ -241,13 +250,20 @@ class GroupShards:
                 await asyncio.sleep(0)  # it is written before the next topic of that name is known
 
     async def _forget_what_is_gone(self, shard: OwnedGroups) -> None:
-        """A crash may have come between the end of a topic or of a partition and that of its offsets."""
+        """A crash may have come between the end of a topic or of a partition and that of its offsets, and another topic of the name
+        before this node had them."""
+        for topic in shard.state.offsets.made_again():
+            await _forget_in(shard, ForgetTopic(topic, range(1, self._catalog.gone_before(topic))))
         for topic in shard.state.offsets.topics():
-            scaling = self._scaling_of(topic)
+            scaling = self._catalog.scaling(topic)
             if self._table.partition_count(topic) is None and self._was_deleted(topic):
-                await _forget_in(shard, ForgetTopic(topic))
+                await _forget_in(shard, self._end_of(topic))
             elif scaling is not None:  # it is never behind what was committed, as the table of topics may be
                 await _forget_in(shard, ForgetPartitions(topic, scaling.begun_count))
+
+    def _was_deleted(self, topic: str) -> bool:
+        """Of one that is not open here; other nodes may know of one before this one does."""
+        return self.is_solo or self._catalog.was_deleted(topic)
 
     def _clock_was_set(self, by_ms: int, now_ms: int) -> None:
         logger.warning("the clock was set by_ms=%d", by_ms)

@@ -62,6 +62,7 @@ events = st.one_of(
         committed_ms=longs,
         expires_ms=st.none() | longs,
         rank=counts,
+        topic_id=counts,
     ),
     st.builds(OffsetForgotten, names, names, counts),
     st.builds(
@@ -76,6 +77,7 @@ events = st.one_of(
         metadata=names,
         pended_ms=longs,
         rank=counts,
+        topic_id=counts,
     ),
     st.builds(PendedForgotten, longs, names, names, counts),
     st.builds(TransactionCompleted, longs, counts, longs),
@@ -149,6 +151,8 @@ def test_keys_and_values_are_those_of_the_format() -> None:
         "expires_ms": None,
         "rank": 2,
     }
+    of_topic = OffsetCommitted("g", "t", 3, 7, -1, "note", 1_000, None, 2, 5)
+    assert CODEC.encode(of_topic) == (key, value[:-1] + b',"topic_id":5}')
     assert CODEC.encode(OffsetPended(9, 0, "g", "t", 3, 7, -1, "", 1, 1))[0] == b'["pending",9,"g","t",3]'
     assert CODEC.encode(TransactionCompleted(9, 0, 1))[0] == b'["producer",9]'
     assert CODEC.encode(GroupForgotten("g"))[0] == b'["group","g"]'

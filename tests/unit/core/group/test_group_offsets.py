@@ -338,6 +338,62 @@ def test_offsets_of_a_deleted_topic_go_in_every_group(desk: Desk) -> None:
     assert durable(desk.replayed()) == durable(desk.shard)
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_was_committed_for_a_topic_that_was_deleted_is_not_told_of_the_next_one_of_its_name(
+    desk: Desk, is_restarted: bool
+) -> None:
+    desk.ids = {"orders": 3, "bills": 4}
+    desk.commit(1000)
+    desk.commit(7, place=("bills", 1))
+    pend(desk, 10, partition=1)
+    desk.ids["orders"] = 5
+    if is_restarted:
+        desk.restart()
+    complete(desk)
+    assert desk.committed() == desk.committed(place=("orders", 1)) == -1
+    assert fetched(desk, FetchOffsets("g")) == [("bills", 1, 7, None)]
+    assert desk.shard.offsets.committed("g", ("orders", 0)) is None
+    assert desk.shard.offsets.made_again() == ["orders"]
+    desk.commit(2)
+    assert desk.committed() == 2
+    desk.call(ForgetTopic("orders", range(1, 5)), Done)
+    assert desk.shard.offsets.made_again() == []
+    assert desk.committed() == 2
+    assert durable(desk.replayed()) == durable(desk.shard)
+
+
+def test_an_old_topic_takes_with_it_what_was_committed_for_it_and_not_what_was_committed_for_the_next_one(
+    desk: Desk,
+) -> None:
+    desk.commit(1, place=("orders", 2))  # by a version that does not tell of which topic
+    desk.ids["orders"] = 3
+    desk.commit(1000)
+    pend(desk, 10, partition=1)
+    desk.ids["orders"] = 5
+    desk.commit(100, group="new")
+    desk.call(ForgetTopic("orders", range(5)), Done)
+    complete(desk)
+    assert fetched(desk, FetchOffsets("g")) == []
+    assert desk.committed(group="new") == 100
+
+
+def test_what_was_committed_for_a_topic_that_is_not_known_yet_counts(desk: Desk) -> None:
+    """Another node knew of it, and coordinated the group."""
+    desk.ids["orders"] = 5
+    desk.commit(100)
+    for known in (3, 0):
+        desk.ids["orders"] = known
+        assert desk.committed() == 100
+        assert desk.shard.offsets.made_again() == []
+
+
+def test_what_was_committed_before_topics_were_told_apart_counts(desk: Desk) -> None:
+    desk.commit(100)
+    desk.ids["orders"] = 5
+    assert desk.committed() == 100
+    assert desk.shard.offsets.made_again() == []
+
+
 # Expiry.
 
 
