@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from goqueue.api.kafka.call import Answer, Api, Call
@@ -140,15 +141,16 @@ class TransactionsApi:
             generation=request.generation_id,
             instance_id=request.group_instance_id,
         )
+        verify = partial(
+            self._transactions.verify_for_offsets,
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.group_id,
+            may_add=call.version >= _JOINS_TRANSACTIONS_FROM,
+        )
         try:
-            await self._transactions.verify_for_offsets(
-                request.transactional_id,
-                request.producer_id,
-                request.producer_epoch,
-                request.group_id,
-                may_add=call.version >= _JOINS_TRANSACTIONS_FROM,
-            )
-            results = (await self._groups.commit_in_transaction(command)).partitions
+            results = (await self._groups.commit_in_transaction(command, verify)).partitions
         except GoQueueError as error:
             results = tuple(PartitionResult(one.topic, one.partition, error) for one in command.offsets)
         return _C.TxnOffsetCommitResponse(

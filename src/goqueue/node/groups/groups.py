@@ -63,6 +63,7 @@ from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
 from goqueue.node.groups.farewells import Farewells
 from goqueue.node.groups.metrics import GroupMetrics
+from goqueue.node.groups.shard import Admit
 from goqueue.node.groups.shards import GroupShards
 from goqueue.node.guard import Guard
 from goqueue.node.ids import Ids
@@ -255,11 +256,14 @@ class Groups:
         self._guard.admit_change()
         return await self.shards.write(command.group_id, command, PartitionResults)
 
-    async def commit_in_transaction(self, command: CommitInTransaction) -> PartitionResults:
-        """Pending until `complete_transaction`. Ask the transaction coordinator first whether the group belongs to the
-        producer's transaction."""
+    async def commit_in_transaction(
+        self, command: CommitInTransaction, verify: Admit | None = None
+    ) -> PartitionResults:
+        """Pending until `complete_transaction`. `verify` asks the transaction coordinator whether the group belongs to the
+        producer's transaction: at the last moment, for the transaction may end while the group is read from its log, and what
+        became pending after that would be so for ever."""
         self._guard.admit_change()
-        return await self.shards.write(command.group_id, command, PartitionResults)
+        return await self.shards.write(command.group_id, command, PartitionResults, verify)
 
     async def complete_transaction(
         self, group_id: str, producer_id: int, epoch: int, *, is_commit: bool

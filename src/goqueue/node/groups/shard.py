@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from goqueue.core.group.commands import (
@@ -56,6 +56,9 @@ _CHANGES_NOTHING_ITSELF: Final = (  # only its events do
     ConfigureGroup,
     ShareHeartbeat,  # and a session, which may well begin anew
 )
+
+
+Admit = Callable[[], Awaitable[None]]
 
 
 class OwnedGroups:
@@ -141,12 +144,18 @@ class OwnedGroups:
         if self._ended is not None:
             raise self._ended
 
-    async def ask(self, command: Command) -> Reply:
-        """The answer, maybe after a rebalance. Who is cancelled meanwhile has gone."""
+    async def ask(self, command: Command, admit: Admit | None = None) -> Reply:
+        """The answer, maybe after a rebalance. Who is cancelled meanwhile has gone. `admit` is asked last, and what it says still
+        holds when the command is handled; where it raises, that never happens."""
         if not isinstance(command, _NEVER_WRITES):
             with coordinating(_NAME):
                 await self._log.lead()
         await self.ready()
+        while admit is not None:
+            await admit()
+            if not self._is_lost:
+                break
+            await self.ready()
         self._ticket_count += 1
         ticket = Ticket(self._ticket_count)
         outcome = self.state.handle(command, ticket, self._clock.now_ms())

@@ -25,7 +25,7 @@ from goqueue.node.cluster.confirming import Confirm
 from goqueue.node.commit import Spawn
 from goqueue.node.groups.clock import WatchedClock
 from goqueue.node.groups.metrics import GroupMetrics
-from goqueue.node.groups.shard import OwnedGroups
+from goqueue.node.groups.shard import Admit, OwnedGroups
 from goqueue.node.internal_topics import (
     OFFSETS_TOPIC,
     PARTITION_COUNT,
@@ -157,20 +157,20 @@ class GroupShards:
         if self.confirm is not None:
             await self.confirm(OFFSETS_TOPIC, coordinator_partition(group_id, PARTITION_COUNT))
 
-    async def write(self, group_id: str, command: Command, kind: type[R]) -> R:
+    async def write(self, group_id: str, command: Command, kind: type[R], admit: Admit | None = None) -> R:
         """Of a call that may begin a group."""
         if not self.exists():
             self.nothing().handle(command, Ticket(0), 0)  # what would be refused makes no topic
             await self._open()
-        return await self.ask(group_id, command, kind)
+        return await self.ask(group_id, command, kind, admit)
 
-    async def ask(self, group_id: str, command: Command, kind: type[R]) -> R:
+    async def ask(self, group_id: str, command: Command, kind: type[R], admit: Admit | None = None) -> R:
         await self._shards.wait(coordinator_partition(group_id, PARTITION_COUNT))
         shard = self.of(group_id)
         if shard is None:
             return _expect(self._answer_without_groups(command), kind)
         try:
-            return _expect(await shard.ask(command), kind)
+            return _expect(await shard.ask(command, admit), kind)
         finally:
             self._timer.watch(shard)
 

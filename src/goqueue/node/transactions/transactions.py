@@ -180,7 +180,7 @@ class Transactions:
     async def verify_for_offsets(
         self, transactional_id: str, producer_id: int, epoch: int, group_id: str, *, may_add: bool
     ) -> None:
-        """As `verify_for_write`, for the offsets of a group."""
+        """As `verify_for_write`, for the offsets of a group: commit them without an await after this."""
         producer = ProducerEpoch(producer_id, epoch)
         await self._verification.of_offsets(transactional_id, producer, group_id, may_add=may_add)
 
