@@ -66,7 +66,7 @@ def _measure_clients(folder: Path) -> list[tuple[int, float]]:
 
 async def _beat(broker: Broker, port: int) -> float:
     """Processor time of the broker for one, which it is the controller to; what it does anyway meanwhile is in it."""
-    credentials = Credentials(_NODE, lambda: None, Secret(b""), SystemClock(), RandomIds())
+    credentials = Credentials(_NODE, lambda: None, lambda: None, Secret(b""), SystemClock(), RandomIds())
     links = PeerLinks(
         credentials, number=lambda: -1, address_of=lambda _: ("127.0.0.1", port), chance=Random(1).random
     )

@@ -5,24 +5,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from random import Random
+from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support.sim_clusters import PlayedCluster, in_cluster
 
+from goqueue.api.kafka.call import Call, Later
+from goqueue.api.kafka.context import code_of
+from goqueue.api.kafka.replica_fetch import ReplicaFetchApi
+from goqueue.core.cluster.events import NodeRegistered
 from goqueue.core.cluster.nodes import NodeState
 from goqueue.core.cluster.partitions import PartitionState
 from goqueue.model.cluster_errors import PeerUnreachable
+from goqueue.model.errors import FetchSessionNotFound
 from goqueue.node.cluster.member import ClusterMember
 from goqueue.node.cluster.membership import Membership
 from goqueue.node.cluster.ports import ReplicaRound, ReplicaWant
 from goqueue.node.cluster.secret import Secret
 from goqueue.node.monotonic import monotonic_ms
+from goqueue.node.node import Node
 from goqueue.node.replication.leadership import Leadership
 from goqueue.peer.dialling import Credentials
+from goqueue.peer.fetching import VERSION, fetch_request
 from goqueue.peer.links import PeerLinks
 from goqueue.sim.cluster.host import CLUSTER_PORT, SECRET
 from goqueue.sim.ids import SimIds
 from goqueue.sim.kafka.history import Part
+from goqueue.wire.codec import Malformed
 
 VALUES = ("a", "b", "c")
 LOOK_S = 0.05
@@ -87,7 +97,7 @@ def test_a_node_is_not_let_in_for_what_the_process_before_had_on_a_disk_that_is_
 
 
 def test_what_a_process_has_sent_does_not_count_once_the_next_one_has_joined() -> None:
-    """It lies in the leader's socket until then; the new process may have lost its disk."""
+    """It lies in the leader's socket until then, or the process stood still and goes on; the new one may have lost its disk."""
 
     async def play(played: PlayedCluster) -> None:
         controller = played.cluster.controller()
@@ -97,23 +107,59 @@ def test_what_a_process_has_sent_does_not_count_once_the_next_one_has_joined() -
         for value in VALUES:
             assert (await played.produce(leader, value, part=part))[0] == 0
         number, replicas = number_of(played, follower), leadership_of(played, leader, part).replicas
-        links = links_in_the_name_of(played, follower)
-        await links.fetch(leader, ReplicaRound(0, []), wait_ms=1, bytes_max=1)  # it has proven who it is
-
         directory = played.node(leader).directory
         before = directory.incarnation_of(follower)
+        links = links_in_the_name_of(played, follower, before)
+        await links.fetch(leader, ReplicaRound(0, []), wait_ms=1, bytes_max=1)  # it has proven who it is
+
         await played.cluster.hosts[follower].crash(power_cut=False)
         played.network.partition(follower, leader)  # the new process joins, and does not reach the leader
         played.cluster.hosts[follower].start()
         await played.until(lambda: directory.incarnation_of(follower) != before)
         epoch = state_of(played, part).leader_epoch
         everything = ReplicaRound(0, [ReplicaWant(*part, len(VALUES), epoch, epoch, 0, 1)])
-        with pytest.raises(PeerUnreachable):
-            await links.fetch(leader, everything, wait_ms=1, bytes_max=1)
-        assert replicas.lags()[number] == len(VALUES)
-        await links.fetch(leader, everything, wait_ms=1, bytes_max=1)  # it connects anew
-        assert replicas.lags()[number] == 0
+        for _ in range(2):  # it connects anew for the second one
+            with pytest.raises(PeerUnreachable):
+                await links.fetch(leader, everything, wait_ms=1, bytes_max=1)
+            assert replicas.lags()[number] == len(VALUES)
         await links.close()
+        now = member_of(played, follower).membership.incarnation
+        for who in (now, None):  # None: a version that does not say it
+            await admit(links_in_the_name_of(played, follower, who), leader, everything)
+            assert replicas.lags()[number] == 0
+            member_of(played, leader).replication.note_started(number)
+            assert replicas.lags()[number] == len(VALUES)
+
+    in_cluster(play)
+
+
+def test_a_request_that_was_taken_does_not_count_where_the_next_process_joins_before_it_is_served() -> None:
+    """Only a turn of the loop is between the two."""
+
+    async def play(played: PlayedCluster) -> None:
+        controller = played.cluster.controller()
+        assert controller is not None
+        leader, follower = (name for name in played.cluster.names if name != controller.name)
+        part = await create_led_by(played, leader)
+        for value in VALUES:
+            assert (await played.produce(leader, value, part=part))[0] == 0
+        node, number = played.node(leader), number_of(played, follower)
+        replicas, epoch = leadership_of(played, leader, part).replicas, state_of(played, part).leader_epoch
+        call = call_of(follower, node.directory.incarnation_of(follower))
+        everything = ReplicaRound(0, [ReplicaWant(*part, len(VALUES), epoch, epoch, 0, 1)])
+        answer = await ReplicaFetchApi(node).fetch(
+            call, fetch_request(everything, replica=number, wait_ms=1, bytes_max=1)
+        )
+        assert isinstance(answer, Later)
+        played.network.partition(follower, leader)
+        event = structs.replace(registered(node, follower), incarnation="the next")
+        node._metadata.catalog.apply(event)
+        member_of(played, leader).replication.note_started(number)
+        reply: Any = await answer.answer
+        assert reply.error_code == code_of(FetchSessionNotFound(""))
+        assert replicas.lags()[number] == len(VALUES)
+        with pytest.raises(Malformed):
+            await ReplicaFetchApi(node).fetch(call, everything)
 
     in_cluster(play)
 
@@ -166,11 +212,33 @@ def member_of(played: PlayedCluster, name: str) -> ClusterMember:
     return member
 
 
-def links_in_the_name_of(played: PlayedCluster, name: str) -> PeerLinks:
-    """What the node itself has, with connections that its end does not end."""
+async def admit(links: PeerLinks, leader: str, round: ReplicaRound) -> None:
+    await links.fetch(leader, round, wait_ms=1, bytes_max=1)
+    await links.close()
+
+
+def call_of(name: str, incarnation: str | None) -> Call:
+    call = Call("fetch", VERSION, 1, name, name, peer=name)
+    call.identity.peer, call.identity.incarnation = name, incarnation
+    return call
+
+
+def registered(node: Node, name: str) -> NodeRegistered:
+    entry = node._metadata.catalog.node(name)
+    assert entry is not None
+    return NodeRegistered(name, entry.number, entry.incarnation, entry.endpoints, entry.rack, entry.version)
+
+
+def links_in_the_name_of(played: PlayedCluster, name: str, incarnation: str | None) -> PeerLinks:
+    """What the process itself has, with connections that its end does not end."""
     cluster_id = played.node(name).directory.cluster_id
     credentials = Credentials(
-        name, lambda: cluster_id, Secret(SECRET), played.cluster.hosts[name].clock, SimIds(Random(9))
+        name,
+        lambda: cluster_id,
+        lambda: incarnation,
+        Secret(SECRET),
+        played.cluster.hosts[name].clock,
+        SimIds(Random(9)),
     )
     number = number_of(played, name)
     return PeerLinks(

@@ -215,6 +215,7 @@ class Links(PeerLinks):
             Credentials(
                 name,
                 lambda: cluster_id,
+                lambda: None,
                 Secret(key),
                 clock or StillClock(),
                 SimIds(Random(f"links of {name}")),

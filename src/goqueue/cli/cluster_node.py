@@ -63,8 +63,11 @@ def cluster_parts(config: Config, clock: Clock) -> ClusterParts:
     def cluster_id() -> str | None:
         return None if node.cluster is None else node.cluster.cluster_id
 
+    def incarnation() -> str | None:
+        return None if node.cluster is None else node.cluster.membership.incarnation
+
     links = PeerLinks(
-        Credentials(name, cluster_id, secret, clock, ids),
+        Credentials(name, cluster_id, incarnation, secret, clock, ids),
         number=lambda: node.directory.number,
         address_of=address_of,
         chance=SystemRandom().random,

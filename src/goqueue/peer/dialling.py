@@ -34,10 +34,11 @@ class LinkTimes(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """`cluster_id` gives None until the node knows it."""
+    """`cluster_id` gives None until the node knows it, `incarnation` to who is no node."""
 
     name: str
     cluster_id: Callable[[], str | None]
+    incarnation: Callable[[], str | None]
     secret: Secret
     clock: Clock
     ids: Ids
@@ -61,6 +62,7 @@ class Credentials:
             target=target,
             cluster_id=self.cluster_id(),
             nonce=self.ids.fresh(),
+            incarnation=self.incarnation(),
         )
 
 

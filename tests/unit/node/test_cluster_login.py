@@ -12,9 +12,21 @@ from goqueue.node.cluster.secret import Secret
 
 
 def client(
-    key: bytes = b"key", *, target: str = "n1", cluster_id: str | None = "c1", nonce: str = "client-1"
+    key: bytes = b"key",
+    *,
+    target: str = "n1",
+    cluster_id: str | None = "c1",
+    nonce: str = "client-1",
+    incarnation: str | None = None,
 ) -> ClientLogin:
-    return ClientLogin(Secret(key), source="n2", target=target, cluster_id=cluster_id, nonce=nonce)
+    return ClientLogin(
+        Secret(key),
+        source="n2",
+        target=target,
+        cluster_id=cluster_id,
+        nonce=nonce,
+        incarnation=incarnation,
+    )
 
 
 def server(key: bytes = b"key", *, nonce: str = "server-1") -> ServerLogin:
@@ -30,6 +42,25 @@ def test_both_sides_know_each_other_after_a_login() -> None:
     assert at.source is None
     play(client(), at)
     assert at.source == "n2"
+
+
+def test_a_login_says_which_process_it_is_of_and_nobody_can_alter_that() -> None:
+    asking, at = client(incarnation="5-b"), server()
+    first = asking.first()
+    assert first == b'["n2","n1","c1","5-b.client-1"]'  # the nonce of a login, to earlier versions
+    play(asking, at)
+    assert (at.source, at.incarnation) == ("n2", "5-b")
+    other = server()
+    proof = asking.proof(other.challenge(first.replace(b"5-b", b"6-b")))
+    with pytest.raises(Unauthenticated):
+        other.accept(proof)
+    assert other.incarnation is None
+
+
+def test_a_login_of_an_earlier_version_does_not_say_which_process_it_is_of() -> None:
+    at = server()
+    play(client(), at)
+    assert (at.source, at.incarnation) == ("n2", None)
 
 
 def test_other_secret_is_refused_by_the_server() -> None:

@@ -35,7 +35,9 @@ class Identity:
 
     def __init__(self) -> None:
         self.peer: str | None = None  # the name of a node
-        self.incarnation: str | None = None  # of that node, as this one knew it when it logged in
+        self.incarnation: str | None = (
+            None  # of that node, as it says; of an earlier version as this one knew it when it logged in
+        )
         self.login: object = None  # that is under way; known to who serves logins
 
 

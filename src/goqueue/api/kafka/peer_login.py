@@ -32,7 +32,8 @@ _ILLEGAL_SASL_STATE = 34
 
 
 class PeerLogin:
-    """`cluster_id` gives None until the node knows it, `incarnation_of` of nodes that have not joined."""
+    """`cluster_id` gives None until the node knows it, `incarnation_of` of nodes that have not joined: it is asked where a login does not
+    say which process it is of."""
 
     def __init__(
         self,
@@ -83,7 +84,8 @@ class PeerLogin:
         source = attempt.login.source
         if source is not None:
             call.identity.login = None
-            call.identity.peer, call.identity.incarnation = source, self._incarnation_of(source)
+            call.identity.peer = source
+            call.identity.incarnation = attempt.login.incarnation or self._incarnation_of(source)
         return _A.SaslAuthenticateResponse(auth_bytes=answer)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from goqueue.api.kafka.call import Answer, Call, Later
 from goqueue.api.kafka.context import code_of
 from goqueue.model.cluster_errors import Unauthenticated
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import FetchSessionNotFound, GoQueueError
 from goqueue.node.cluster.ports import ReplicaFound, ReplicaRound, ReplicaWant
 from goqueue.node.node import Node
 from goqueue.wire.codec import Malformed
@@ -32,17 +32,18 @@ class ReplicaFetchApi:
 
     async def fetch(self, call: Call, request: Any) -> Answer:
         """Only the answer waits for data: a later request of the same follower ends an earlier one."""
-        self._refuse_former(call)
+        if self._is_of_another_process(call):
+            raise Malformed(f"this is not a connection of the process of {call.peer} that has joined last")
         return Later(asyncio.ensure_future(self._answer(call, request)))
 
-    def _refuse_former(self, call: Call) -> None:
+    def _is_of_another_process(self, call: Call) -> bool:
         """What a process has sent may be read only after the next one has joined, whose disk may have lost what the first one says it
-        has. So a connection is as old as its login, and who has joined since makes another."""
-        if (
-            call.peer is not None
-            and self._node.directory.incarnation_of(call.peer) != call.identity.incarnation
-        ):
-            raise Malformed(f"{call.peer} has joined anew since this connection was made")
+        has; and one that stood still may go on, and connect, after the next one has. So a connection is of the process that made
+        it, and who joins makes others."""
+        if call.peer is None:
+            return False
+        joined = self._node.directory.incarnation_of(call.peer)
+        return joined is not None and joined != call.identity.incarnation
 
     async def _answer(self, call: Call, request: Any) -> Answer:
         try:
@@ -80,6 +81,8 @@ class ReplicaFetchApi:
         forgotten = [
             (topic.topic, index) for topic in request.forgotten_topics_data for index in topic.partitions
         ]
+        if self._is_of_another_process(call):  # it may have joined since the request was taken
+            raise FetchSessionNotFound(f"{call.peer} has joined anew meanwhile")
         server = cluster.replication.server
         call.closing.add(self, lambda: server.end(number, call.identity))
         return await server.fetch(

@@ -1,6 +1,7 @@
 """Two nodes prove to each other who they are, at the beginning of a connection that carries Kafka frames.
 
-1. client: its name, the name of the node it wants, its cluster, a fresh nonce.
+1. client: its name, the name of the node it wants, its cluster, a fresh nonce; before the nonce, and in the same field, which of
+   the processes of that name it is. (Versions before that say nothing of it, and take it for a part of the nonce.)
 2. server: a fresh nonce.
 3. client: HMAC over 1 and 2.   4. server: another HMAC over 1 and 2.
 
@@ -21,6 +22,7 @@ from goqueue.node.cluster.secret import Secret, check_cluster
 MECHANISM = "GOQUEUE-PEER"
 _BYTES_MAX = 4_096
 _NONCE_CHARS_MIN = 8
+_AFTER_INCARNATION = "."
 _CLIENT = "client proof"
 _SERVER = "server proof"
 
@@ -37,14 +39,22 @@ class _Challenge(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
 
 class ClientLogin:
-    """The side that connects; of one connection."""
+    """The side that connects; of one connection. Who is no node has no `incarnation`."""
 
     def __init__(
-        self, secret: Secret, *, source: str, target: str, cluster_id: str | None, nonce: str
+        self,
+        secret: Secret,
+        *,
+        source: str,
+        target: str,
+        cluster_id: str | None,
+        nonce: str,
+        incarnation: str | None = None,
     ) -> None:
         self._secret = secret
         self._target = target
-        self._first = msgspec.json.encode(_First(source, target, cluster_id, nonce))
+        said = nonce if incarnation is None else f"{incarnation}{_AFTER_INCARNATION}{nonce}"
+        self._first = msgspec.json.encode(_First(source, target, cluster_id, said))
         self._challenge = b""
 
     def first(self) -> bytes:
@@ -69,10 +79,12 @@ class ClientLogin:
 
 
 class ServerLogin:
-    """The side that listens; of one attempt. `source` is who it is, once it has proven it."""
+    """The side that listens; of one attempt. `source` is who it is, once it has proven it, and `incarnation` which process of that
+    name, if it says so."""
 
     def __init__(self, secret: Secret, *, target: str, cluster_id: str | None, nonce: str) -> None:
         self.source: str | None = None
+        self.incarnation: str | None = None
         self._secret = secret
         self._target = target
         self._cluster_id = cluster_id
@@ -101,6 +113,8 @@ class ServerLogin:
             )
         check_cluster(self._cluster_id, claimed.cluster_id)
         self.source = claimed.source
+        incarnation, mark, _ = claimed.nonce.rpartition(_AFTER_INCARNATION)
+        self.incarnation = incarnation if mark else None
         return self._secret.mac(_SERVER, first, self._challenge)
 
 

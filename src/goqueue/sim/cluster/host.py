@@ -166,10 +166,13 @@ class SimHost:
         def cluster_id() -> str | None:
             return None if node.cluster is None else node.cluster.cluster_id
 
+        def incarnation() -> str | None:
+            return None if node.cluster is None else node.cluster.membership.incarnation
+
         secret = Secret(SECRET)
         rng = Random(self._rng.getrandbits(64))
         links = PeerLinks(
-            Credentials(self.name, cluster_id, secret, self.clock, self._ids),
+            Credentials(self.name, cluster_id, incarnation, secret, self.clock, self._ids),
             number=lambda: node.directory.number,
             address_of=lambda target: (target, CLUSTER_PORT),
             chance=rng.random,
