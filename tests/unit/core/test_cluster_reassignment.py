@@ -92,7 +92,7 @@ def test_a_cancelled_move_gives_the_partition_back_as_it_was(cluster: CatalogRun
     move(cluster, 4, 3)
     cluster.propose(1, 2, 3)
     cancel(cluster)
-    assert cluster.state() == PartitionState((1, 2, 3), (1, 2, 3), 1, leader_epoch=0, epoch=2)
+    assert cluster.state() == PartitionState((1, 2, 3), (1, 2, 3), 1, leader_epoch=0, epoch=3)
     with pytest.raises(ReassignmentNotFound, match="t-0 is not being moved"):
         cancel(cluster)
 

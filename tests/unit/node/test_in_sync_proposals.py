@@ -8,9 +8,11 @@ from collections.abc import Collection, Coroutine
 from random import Random
 from typing import cast
 
+import pytest
 from tests.support.catalogs import endpoints
 
 from goqueue.core.catalog import CreateTopic, FenceNode, InSyncProposal, RegisterNode, UnfenceNode
+from goqueue.core.cluster.draft import Draft
 from goqueue.core.raft.config import RaftConfig
 from goqueue.model.errors import TimedOut
 from goqueue.model.limits import Limits
@@ -160,17 +162,43 @@ def test_a_proposal_that_was_accepted_before_and_is_stale_now_is_not_taken_for_r
     run(scenario, seed=1)
 
 
-def test_whoever_is_refused_for_sure_is_not_waited_for() -> None:
-    """The partition is as it was when this was proposed, so nobody was let in."""
+@pytest.mark.parametrize("is_older", [False, True])
+def test_whoever_is_refused_for_sure_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, *, is_older: bool
+) -> None:
+    """The epoch has been counted up, or the controller is of a version that does not do that, and the partition is as it was when
+    this was proposed: so nobody was let in."""
 
     async def scenario(loop: SimLoop) -> None:
         leader = Leader(loop)
         leadership = await leader.lead()
         await leader.metadata.execute(FenceNode("n3", "n3/1"))
+        if is_older:
+            monkeypatch.setattr(Draft, "count_up", lambda draft, topic, index: None)
         await leader.until_asked(1)
         await asyncio.sleep(0.1)
-        assert leader.metadata.catalog.partition(*ORDERS).in_sync == (1, 2)
-        assert write_more(leadership) == 20
+        state = leader.metadata.catalog.partition(*ORDERS)
+        assert state.in_sync == (1, 2)
+        assert state.epoch == leadership.replicas.state.epoch + (not is_older)
+        assert write_more(leadership) == (20 if is_older else 10)
+        leadership.update(state, min_in_sync=2)
+        assert leadership.replicas.high_watermark("orders") == 20
+
+    run(scenario, seed=1)
+
+
+def test_what_a_process_proposes_that_the_controller_does_not_know_refuses_nothing() -> None:
+    """What it proposed under the incarnation that is known may still be under way."""
+
+    async def scenario(loop: SimLoop) -> None:
+        leader = Leader(loop)
+        leadership = await leader.lead()
+        leader.member.membership.begin_again("the next")
+        await leader.until_asked(1)
+        await asyncio.sleep(0.1)
+        assert leader.metadata.catalog.partition(*ORDERS) == leadership.replicas.state
+        assert leader.answers == [set()]
+        assert write_more(leadership) == 10
 
     run(scenario, seed=1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import structs
 
 from goqueue.core.cluster import reassignment
@@ -14,24 +16,28 @@ from goqueue.core.cluster.commands import (
     RelieveNodes,
 )
 from goqueue.core.cluster.draft import Cluster, Draft
-from goqueue.core.cluster.elections import can_serve, elect_preferred, elect_unclean, with_in_sync
+from goqueue.core.cluster.elections import States, can_serve, elect_preferred, elect_unclean, with_in_sync
 from goqueue.core.cluster.events import PartitionsChanged
 from goqueue.core.cluster.nodes import NodeState
-from goqueue.core.cluster.partitions import NO_LEADER
+from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
 from goqueue.model.cluster_errors import ReassignmentNotFound
 from goqueue.model.errors import InvalidReplicaAssignment, InvalidRequest
 
 
 def alter(cluster: Cluster, command: AlterPartitions) -> list[PartitionsChanged]:
-    """Each proposal for itself; what is stale or wrong is dropped, and its leader will see a newer state and propose anew."""
+    """Each proposal for itself; what is stale is dropped, and its leader will see a newer state and propose anew. One that is current counts
+    the epoch up even if nothing else comes of it: an earlier one of the same leader, of which it has heard nothing and which may
+    still be under way, is stale then, and it need not wait for whoever that would have let in."""
     sender = cluster.nodes.by_number(command.node)
     if sender is None or sender.incarnation != command.incarnation or sender.state is NodeState.FENCED:
         return []
     draft = Draft(cluster)
     for proposal in command.proposals:
-        if _is_current(cluster, draft, command.node, proposal):
-            topic, index = proposal.topic, proposal.partition
-            state = cluster.partitions.get(topic, index)
+        topic, index = proposal.topic, proposal.partition
+        state = cluster.partitions.find(topic, index)
+        if state is None or draft.has(topic, index) or not _is_current(state, command.node, proposal):
+            continue
+        if _is_possible(state, draft.states, proposal.in_sync):
             changed = with_in_sync(
                 state,
                 proposal.in_sync,
@@ -39,20 +45,20 @@ def alter(cluster: Cluster, command: AlterPartitions) -> list[PartitionsChanged]
                 may_be_eligible=not proposal.is_damaged,
             )
             draft.settle(topic, index, changed)
+        draft.count_up(topic, index)
     return draft.events()
 
 
-def _is_current(cluster: Cluster, draft: Draft, sender: int, proposal: InSyncProposal) -> bool:
-    state = cluster.partitions.find(proposal.topic, proposal.partition)
-    if state is None or draft.has(proposal.topic, proposal.partition) or state.leader != sender:
-        return False
-    if (state.leader_epoch, state.epoch) != (proposal.leader_epoch, proposal.epoch):
-        return False
-    members = proposal.in_sync
+def _is_current(state: PartitionState, sender: int, proposal: InSyncProposal) -> bool:
+    seen = proposal.leader_epoch, proposal.epoch
+    return state.leader == sender and (state.leader_epoch, state.epoch) == seen
+
+
+def _is_possible(state: PartitionState, states: States, members: Sequence[int]) -> bool:
     return (
         bool(members)  # without the sender: its disk has failed, and another is to lead
         and len(set(members)) == len(members)
-        and all(each in state.replicas and can_serve(draft.states, each) for each in members)
+        and all(each in state.replicas and can_serve(states, each) for each in members)
     )
 
 

@@ -202,7 +202,8 @@ class Replicas:
         return wanted
 
     def refused(self) -> None:
-        """The controller does not want it so: nobody has to be waited for who is not in the set. Asked again after a while."""
+        """The controller does not want it so, and has not counted the epoch up, as earlier versions do it: nobody has to be waited for who is
+        not in the set. Asked again after a while."""
         self._pending = None
 
     def unanswered(self) -> None:

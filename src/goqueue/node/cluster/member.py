@@ -230,8 +230,11 @@ class ClusterMember:
     async def _propose(self, proposals: list[InSyncProposal]) -> Collection[tuple[str, int]]:
         command = AlterPartitions(self.replication.number, self.membership.incarnation, proposals)
         await self._metadata.execute(command)
-        states = self._metadata.catalog.partitions
-        # One that has changed since may have been accepted when it was proposed before, though no answer came.
+        states, me = self._metadata.catalog.partitions, self._metadata.catalog.node(self._quorum.name)
+        if me is None or me.incarnation != command.incarnation:
+            return set()  # this one was not heeded; an earlier one may be
+        # One that has changed since may have been accepted when it was proposed before, though no answer came. Only a controller of an
+        # earlier version leaves the epoch as it is where it refuses a proposal.
         return {
             (one.topic, one.partition)
             for one in proposals
