@@ -60,6 +60,7 @@ def seen(catalog: Catalog) -> tuple[object, ...]:
             for number in range(-1, 5)
         ],
         list(catalog.astray()),
+        (table.short_count, table.moving_count),
         [(key, table.before(*key)) for key in table.moving()],
         catalog.plans.all(),
         (catalog.plans.active(), catalog.plans.moving(), catalog.plans.waiting(), catalog.plans.next_id),
@@ -326,6 +327,13 @@ class ClusterMachine(RuleBasedStateMachine):
             assert len(state.in_sync) == 1 or all(can_serve(states, each) for each in state.in_sync)
             least = in_sync_min(state, self.catalog.rules_of(topic).min_insync_replicas)
             assert not state.eligible or len(state.in_sync) < least
+
+    @invariant()
+    def whoever_is_not_in_sync_is_missed(self) -> None:
+        states = [state for _, state in self.partitions().values()]
+        table = self.catalog.partitions
+        assert table.short_count == sum(set(state.in_sync) < set(state.replicas) for state in states)
+        assert table.moving_count == sum(state.is_moving for state in states) == len(table.moving())
 
     @invariant()
     def whoever_may_be_elected_has_all_that_was_committed(self) -> None:

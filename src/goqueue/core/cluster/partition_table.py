@@ -43,6 +43,7 @@ class PartitionTable:
         self._held: dict[int, _Places] = {}
         self._preferring: dict[int, int] = {}  # of how many a node is the preferred leader
         self._astray = _Places()
+        self._short_count = 0
         self._before: dict[Key, tuple[int, ...]] = {}  # the replicas of what is moving, before it did
 
     def get(self, topic: str, index: int) -> PartitionState:
@@ -97,12 +98,21 @@ class PartitionTable:
         """How many the node would lead if each were led by its first replica."""
         return self._preferring.get(number, 0)
 
+    @property
+    def short_count(self) -> int:
+        """How many have a replica that is not in sync."""
+        return self._short_count
+
     def before(self, topic: str, index: int) -> tuple[int, ...] | None:
         """The replicas that a partition had before it began to move; None if it does not."""
         return self._before.get((topic, index))
 
     def moving(self) -> list[Key]:
         return sorted(self._before)
+
+    @property
+    def moving_count(self) -> int:
+        return len(self._before)
 
     # ---------------------------------------------------------------- changes
 
@@ -150,6 +160,7 @@ class PartitionTable:
         self._preferring[first] = self._preferring.get(first, 0) + 1
         if state.leader != first:
             self._astray.add(topic, index)
+        self._short_count += _is_short(state)
 
     def _unindex(self, topic: str, index: int, state: PartitionState) -> None:
         self._led[state.leader].remove(topic, index)
@@ -159,6 +170,11 @@ class PartitionTable:
         self._preferring[first] -= 1
         if state.leader != first:
             self._astray.remove(topic, index)
+        self._short_count -= _is_short(state)
+
+
+def _is_short(state: PartitionState) -> bool:
+    return len(state.in_sync) < len(state.replicas)
 
 
 def _places(table: dict[int, _Places], number: int) -> _Places:

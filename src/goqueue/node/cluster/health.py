@@ -39,19 +39,17 @@ class Health:
         return structs.replace(found, status="ok" if is_well else "degraded", voters_not_counting=voters)
 
     def here(self) -> ClusterHealth:
-        """What this node knows by itself."""
+        """What this node knows by itself. It is asked often, also by who is not known: nothing here walks the partitions."""
         catalog = self._metadata.catalog
-        offline = catalog.led_by(NO_LEADER)
-        partitions = catalog.partitions
-        states = [partitions.get(*place) for place in partitions.all()]
-        short_count = sum(len(state.in_sync) < len(state.replicas) for state in states)
+        offline_count = catalog.partitions.leader_count(NO_LEADER)
+        short_count = catalog.partitions.short_count
         voters = self._voters()
         has_leader = self._quorum.leader is not None
-        is_well = has_leader and not offline and not short_count and not voters
+        is_well = has_leader and not offline_count and not short_count and not voters
         return ClusterHealth(
             status="ok" if is_well else "degraded" if has_leader else "no controller",
             controller=self._quorum.leader,
-            partitions_without_leader=len(offline),
+            partitions_without_leader=offline_count,
             partitions_short_of_replicas=short_count,
             nodes_fenced=[node.name for node in catalog.nodes() if node.state is NodeState.FENCED],
             voters_not_counting=voters,
