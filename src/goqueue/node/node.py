@@ -173,7 +173,7 @@ class Node:
         )
         if links is None:
             return None
-        return ClusterMember(
+        member = ClusterMember(
             config.cluster,
             self._metadata,
             self._quorum,
@@ -187,6 +187,8 @@ class Node:
             self._disk_watch,
             self._guard,
         )
+        self.metrics.registry.register(member.metrics)
+        return member
 
     def _make_topics(self, changes: Changes) -> Topics:
         config, folders = self.config, TopicFolders(self._disk)

@@ -96,6 +96,7 @@ class PeerLinks:
         self._patience = Patience()
         self._peers: dict[str, _Peer] = {}
         self._is_closed = False
+        self.forwarded_count = 0
         self.nodes = PeerNodes(self)
         self.transactions = RemoteTransactions(self.call)
         asking = Asking(self.call)
@@ -159,6 +160,7 @@ class PeerLinks:
         *,
         timeout_s: float,
     ) -> Answer:
+        self.forwarded_count += 1
         return await self._peer(target).forwards.ask(method, path, headers, body, timeout_s=timeout_s)
 
     async def close(self) -> None:

@@ -411,3 +411,21 @@ def test_nobody_joins_who_has_what_the_leader_before_may_have_deleted() -> None:
     replicas.add_log(LOG, end=10, durable_end=10, high_watermark=0, now_ms=0, start=5)
     replicas.fetched(3, LOG, 10, 1, log_start=4)
     assert not replicas.may_join(3)
+
+
+def test_the_follower_furthest_behind_says_how_long_ago_all_was_everywhere() -> None:
+    replicas = leader(end=5)
+    heard = {2: 40, 3: 60}
+    assert replicas.lag_ms(50, heard) == 50, "nobody has said anything since it leads"
+    replicas.fetched(2, LOG, 5, 40)
+    replicas.fetched(3, LOG, 5, 60)
+    assert replicas.lag_ms(70, heard) == 30, "a quiet one has everything for as long as it is heard of"
+    append(replicas, LOG, 9)
+    replicas.fetched(3, LOG, 9, 80)
+    assert replicas.lag_ms(90, {2: 85, 3: 85}) == 50, "it was last seen with everything at 40"
+    replicas.fetched(2, LOG, 9, 95)
+    assert replicas.lag_ms(100, {2: 95, 3: 100}) == 5
+
+
+def test_where_nobody_follows_nobody_lags() -> None:
+    assert leader(state(1, replicas=(1,)), end=5).lag_ms(1_000, {}) == 0

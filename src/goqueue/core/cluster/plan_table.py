@@ -38,6 +38,11 @@ class PlanTable:
         """Of the active plan, with their indexes."""
         return self._indexed(self._waiting.values())
 
+    @property
+    def waiting_count(self) -> int:
+        """Of the active plan."""
+        return len(self._waiting)
+
     def moving(self) -> list[tuple[int, Move]]:
         return self._indexed(sorted(self._moving.values()))
 

@@ -235,6 +235,18 @@ class Replicas:
             for number, one in self._followers.items()
         }
 
+    def lag_ms(self, now_ms: int, heard_ms: Mapping[int, int]) -> int:
+        """How long ago the follower that is furthest behind had everything in every log; one that has not said where it is, since this
+        node leads."""
+        return now_ms - min(
+            (
+                self._caught_up_ms(one, name, log, heard_ms.get(number, self._began_ms))
+                for number, one in self._followers.items()
+                for name, log in self._logs.items()
+            ),
+            default=now_ms,
+        )
+
     def _maximal(self) -> Collection[int]:
         members = [number for number in self.state.in_sync if number == self._me or number in self._followers]
         joining = [number for number in self._pending or () if number not in members]

@@ -55,6 +55,7 @@ class Controller:
         self._levels: dict[
             str, tuple[str, int]
         ] = {}  # of features, that each node understands in an incarnation
+        self.fenced_count = 0  # of nodes that were not heard of, by this process
         quorum.when_changed(self._woken.set)
         metadata.when_applied(self._note)
 
@@ -232,6 +233,7 @@ class Controller:
             if node is not None and node.incarnation == incarnation and node.state is not NodeState.FENCED:
                 logger.warning("node is fenced: it was not heard of name=%s", name)
                 await self._decide(FenceNode(name, incarnation))
+                self.fenced_count += 1
         full = [node.number for node in catalog.nodes() if node.name in self._full]
         if full:
             await self._decide(RelieveNodes(full))

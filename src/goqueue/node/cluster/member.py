@@ -21,6 +21,7 @@ from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.health import Health
 from goqueue.node.cluster.identity import Identity, IdentityFile
 from goqueue.node.cluster.membership import Membership
+from goqueue.node.cluster.metrics import ClusterMetrics
 from goqueue.node.cluster.operations import Operations
 from goqueue.node.cluster.partition_orders import PartitionOrders
 from goqueue.node.cluster.ports import Copying, PeerLinks
@@ -105,6 +106,9 @@ class ClusterMember:
             limit_of=self._limit_of,
             unclean_epoch_of=self._unclean_epoch_of,
             controller_heard_ms=self.membership.controller_heard_ms,
+        )
+        self.metrics = ClusterMetrics(
+            metadata, quorum, self.controller, self.health, self.service, self.replication, links
         )
         self.confirming = Confirming(metadata, links, self.replication, spawn)
         self._configured = {peer.name for peer in config.peers}

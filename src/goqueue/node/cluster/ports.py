@@ -250,6 +250,10 @@ class PeerLinks(Protocol):
         """A request as a client sent it: see `goqueue.node.forwarding`."""
 
     @property
+    def forwarded_count(self) -> int:
+        """Of requests of clients, whole or in parts, that were carried to other nodes by this process."""
+
+    @property
     def nodes(self) -> OtherNodes: ...
 
     @property

@@ -70,6 +70,7 @@ class Quorum:
         self._snapshot_bytes = 0
         self._seen: tuple[object, ...] = ()
         self.applied_index = 0
+        self.won_count = 0  # elections, by this process
         self.last_leader: tuple[str, int] | None = None  # the last other one, and when it was heard of
 
     async def start(self, voters: Collection[str]) -> None:
@@ -311,6 +312,7 @@ class Quorum:
             return
         if seen[:4] != self._seen[:4]:
             logger.info("quorum term=%d role=%s leader=%s", raft.term, raft.role.value, raft.leader)
+            self.won_count += raft.is_leader and seen[:2] != self._seen[:2]
             for watcher in self._watchers:
                 watcher()
         if self._seen and seen[4] != self._seen[4]:

@@ -90,6 +90,7 @@ class Follower:
         # Whoever has or waits for one keeps it: it is the same for all of them, and gone with the last.
         self._busy: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
         self._appetites: dict[Place, int] = {}  # how much to ask for, of those that are far behind
+        self.taken_bytes = 0  # of batches
 
     def put(self, partition: Partition) -> None:
         place = partition.topic, partition.index
@@ -321,6 +322,7 @@ class Follower:
         if found.records:
             now = asyncio.get_running_loop().time()
             self._throttle.took(partition.topic, partition.index, len(found.records), now)
+            self.taken_bytes += len(found.records)
             has_written = await self._write(partition, memoryview(found.records))
         partition.note_watermark(found.high_watermark)
         if log.log_start < found.log_start <= log.high_watermark:

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
 from goqueue.log.disk import Disk
 from goqueue.model.errors import GoQueueError
@@ -32,6 +34,15 @@ LeadershipWatcher = Callable[[str, int, bool], None]  # topic, partition, whethe
 # what becomes of its messages sends them again, and if it has no producer id they are stored twice.
 _SILENT_FACTOR: Final = 3
 _AGAIN_S: Final = 1.0  # before a log is tried to be led again
+
+
+class ReplicationCounts(Struct, frozen=True):
+    """By this process. In-sync sets are those of partitions that it led before and after the change."""
+
+    shrunk: int
+    expanded: int
+    sent_bytes: int
+    taken_bytes: int
 
 
 class Replication:
@@ -66,6 +77,7 @@ class Replication:
         self._followers: dict[int, Follower] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._watchers: list[LeadershipWatcher] = []
+        self._shrunk_count = self._expanded_count = 0
         self.server = ReplicaServer(
             table,
             when_joinable=lambda _: self._keeper.wake(),
@@ -119,6 +131,22 @@ class Replication:
     def leadership(self, topic: str, index: int) -> Leadership | None:
         return self._leaderships.get((topic, index))
 
+    def counts(self) -> ReplicationCounts:
+        return ReplicationCounts(
+            self._shrunk_count,
+            self._expanded_count,
+            self.server.sent_bytes,
+            sum(follower.taken_bytes for follower in self._followers.values()),
+        )
+
+    def lag_ms(self) -> int:
+        """For how long the follower that is furthest behind has not had everything that this node leads. It looks at every one."""
+        now_ms, heard_ms = monotonic_ms(), self.server.heard_ms
+        return max(
+            (one.replicas.lag_ms(now_ms, heard_ms) for one in self._leaderships.values()),
+            default=0,
+        )
+
     async def assign(
         self, place: Place, partitions: Sequence[Partition], state: PartitionState, *, min_in_sync: int
     ) -> None:
@@ -127,6 +155,7 @@ class Replication:
         if state.leader == self.number:
             if known is not None and known.epoch == state.leader_epoch:
                 known.expect(partitions)
+                self._count_change(known.replicas.state, state)
                 known.update(state, min_in_sync=min_in_sync)
                 for partition in partitions:
                     if partition.leadership is not known:
@@ -233,6 +262,12 @@ class Replication:
             )
             self._tasks.append(self._spawn(follower.run()))
         return follower
+
+    def _count_change(self, before: PartitionState, after: PartitionState) -> None:
+        """Who goes because the partition moves is not missed."""
+        left = set(before.in_sync) - set(after.in_sync)
+        self._shrunk_count += not left.isdisjoint(after.replicas)
+        self._expanded_count += not set(after.in_sync) <= set(before.in_sync)
 
     def _forget_positions(self, follower: int, now_ms: int) -> None:
         for leadership in self._leaderships.values():

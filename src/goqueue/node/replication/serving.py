@@ -141,6 +141,7 @@ class ReplicaServer:
         self._when_begun = when_begun
         self._sessions: dict[int, list[_Session]] = {}
         self.heard_ms: dict[int, int] = {}  # when each follower asked last
+        self.sent_bytes = 0  # of batches, to followers
 
     def changed(self, partition: Partition, followers: tuple[int, ...], has_more: bool) -> None:
         """There is more to fetch, or more is committed."""
@@ -169,6 +170,7 @@ class ReplicaServer:
                 session.sweep(loop.time())
                 found += await self._tell_watermarks(session, round.number)
                 session.note_told(found)
+                self.sent_bytes += sum(len(one.records) for one in found)
                 return found
             await self._until_told(session, deadline)
 
