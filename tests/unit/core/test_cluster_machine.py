@@ -31,6 +31,7 @@ from goqueue.core.cluster.commands import AdvancePlan, CancelPlan, MakePlan, Pau
 from goqueue.core.cluster.elections import States, can_serve
 from goqueue.core.cluster.nodes import NodeState
 from goqueue.core.cluster.partitions import NO_LEADER, PartitionState, in_sync_min
+from goqueue.core.cluster.reassignment import complete
 from goqueue.model.errors import GoQueueError
 from goqueue.model.limits import Limits
 
@@ -327,6 +328,12 @@ class ClusterMachine(RuleBasedStateMachine):
             assert len(state.in_sync) == 1 or all(can_serve(states, each) for each in state.in_sync)
             least = in_sync_min(state, self.catalog.rules_of(topic).min_insync_replicas)
             assert not state.eligible or len(state.in_sync) < least
+
+    @invariant()
+    def a_move_that_can_be_complete_is(self) -> None:
+        states = self.states()
+        for topic, state in self.partitions().values():
+            assert complete(state, states, self.catalog.rules_of(topic)) == state
 
     @invariant()
     def whoever_is_not_in_sync_is_missed(self) -> None:

@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 from tests.support.catalogs import CatalogRun
 
-from goqueue.core.catalog import AlterTopic, DeleteTopic, GrowTopic, PartitionsChanged, ReassignPartitions
+from goqueue.core.catalog import (
+    AlterTopic,
+    DeleteTopic,
+    ElectLeaders,
+    GrowTopic,
+    PartitionsChanged,
+    ReassignPartitions,
+    RemoveNode,
+)
+from goqueue.core.cluster.commands import AdvancePlan, MakePlan
 from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
+from goqueue.core.cluster.plans import PlanState
 from goqueue.model.cluster_errors import ReassignmentNotFound
 from goqueue.model.errors import GoQueueError, InvalidReplicaAssignment, InvalidRequest
 
@@ -108,6 +118,29 @@ def test_a_cancelled_move_leads_no_more_where_it_was_going(cluster: CatalogRun) 
     cancel(cluster)
     state = cluster.state()
     assert (state.replicas, state.in_sync, state.leader) == ((1, 2, 3), (2,), 2)
+
+
+@pytest.mark.parametrize("is_allowed", [False, True], ids=["by order", "by itself"])
+def test_a_move_is_complete_when_its_last_replica_in_sync_is_given_up_for_the_new_one(
+    is_allowed: bool,
+) -> None:
+    """Nobody proposes an in-sync set of one node, so nothing would ask again."""
+    cluster = CatalogRun(2)
+    cluster.create(1)
+    cluster.run(AlterTopic("t", {"unclean.leader.election.enable": str(is_allowed).lower()}))
+    cluster.run(MakePlan([("t", 0, [2])]))
+    cluster.run(AdvancePlan(1))
+    assert (cluster.state().adding, cluster.state().removing) == ((2,), (1,))
+    cluster.fence(1)
+    if not is_allowed:
+        assert cluster.state().leader == NO_LEADER
+        cluster.run(ElectLeaders([("t", 0)], "unclean"))
+    state = cluster.state()
+    assert (state.replicas, state.in_sync, state.leader, state.is_moving) == ((2,), (2,), 2, False)
+    assert state.leader_epoch == state.unclean_epoch > 0
+    cluster.run(AdvancePlan(1))
+    assert cluster.catalog.plans.get(1).state is PlanState.DONE
+    cluster.run(RemoveNode("n1"))
 
 
 def test_another_target_replaces_the_one_before(cluster: CatalogRun) -> None:

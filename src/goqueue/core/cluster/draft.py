@@ -41,8 +41,13 @@ class Draft:
         """The partition becomes this, with whatever follows from it: a move that is complete now, another leader. A partition
         changes once in a decision."""
         rules = self._cluster.rules_of(topic)
-        state = reassignment.complete(state, self.states, rules)
-        self.put(topic, index, elections.settle(state, self.states, rules))
+        settled = self._settled(state, rules)
+        if settled.is_moving:  # whoever was elected may be all that the move waits for
+            settled = self._settled(settled, rules)
+        self.put(topic, index, settled)
+
+    def _settled(self, state: PartitionState, rules: ElectionRules) -> PartitionState:
+        return elections.settle(reassignment.complete(state, self.states, rules), self.states, rules)
 
     def put(self, topic: str, index: int, state: PartitionState) -> None:
         """The partition becomes this and nothing else."""

@@ -75,7 +75,7 @@ def elect(cluster: Cluster, command: ElectLeaders) -> list[PartitionsChanged]:
         if not is_unclean:
             draft.put(topic, index, elect_preferred(state, draft.states))
         elif state.leader == NO_LEADER:
-            draft.put(topic, index, elect_unclean(state, draft.states))
+            draft.settle(topic, index, elect_unclean(state, draft.states))
     return draft.events()
 
 
