@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from goqueue.core.catalog import ElectLeaders, PartitionsChanged, ReassignPartitions
+from goqueue.core.cluster.plans import MOVE_COUNT_MAX
 from goqueue.model.cluster_errors import EligibleLeadersNotAvailable, PreferredLeaderNotAvailable
-from goqueue.model.errors import ElectionNotNeeded, GoQueueError, InvalidReplicationFactor
+from goqueue.model.errors import ElectionNotNeeded, GoQueueError, InvalidReplicationFactor, InvalidRequest
 from goqueue.node.guard import Guard
 from goqueue.node.metadata import Metadata
 from goqueue.node.requests import NO_LEADER
@@ -40,7 +41,12 @@ class PartitionOrders:
         self, targets: Mapping[Place, Sequence[int] | None], *, keeps_count: bool
     ) -> dict[Place, GoQueueError | None]:
         """To other nodes, or, where that is None, back to where it came from. Each by itself; what can be done is done in one
-        decision. With `keeps_count` it must be as many as before."""
+        decision, for which everything else waits: so there is a limit to it. With `keeps_count` it must be as many as before."""
+        if len(targets) > MOVE_COUNT_MAX:
+            too_many = InvalidRequest(
+                f"the request moves {len(targets)} partitions, more than the {MOVE_COUNT_MAX} of one; name fewer at once"
+            )
+            return dict.fromkeys(targets, too_many)
         catalog = self._metadata.catalog
         outcomes: dict[Place, GoQueueError | None] = {}
         for place, replicas in targets.items():

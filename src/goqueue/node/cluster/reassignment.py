@@ -3,10 +3,11 @@ out; see `goqueue.core.cluster.plans`."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -24,6 +25,8 @@ from goqueue.node.metadata import Metadata
 from goqueue.node.requests import NO_LEADER, PartitionFacts
 
 logger = logging.getLogger(__name__)
+_SIZES_S: Final = 5.0  # for all topics together: a leader that does not answer takes as long by itself
+_ASKED_COUNT_MAX: Final = 16  # topics at once
 
 
 class WantedMove(Struct, frozen=True):
@@ -124,7 +127,11 @@ class Reassignments:
         """The latest first."""
         self._guard.admit_read()
         copying = await self._copying()
-        return [self._view(plan, copying) for plan in reversed(self._catalog.plans.all())]
+        views: list[PlanView] = []
+        for plan in reversed(self._catalog.plans.all()):
+            views.append(self._view(plan, copying))
+            await asyncio.sleep(0)  # each may have 10,000 moves
+        return views
 
     async def get(self, id: int) -> PlanView:
         self._guard.admit_read()
@@ -255,20 +262,38 @@ class Reassignments:
     async def _copied_bytes(self, moves: Sequence[Move], sizes: Sizes) -> dict[int, int | None]:
         """By node."""
         copied: dict[int, int | None] = {}
-        known: dict[str, list[PartitionFacts]] = {}
+        known = await self._known_sizes(
+            dict.fromkeys(move.topic for move in moves if not set(move.after) <= set(move.before)), sizes
+        )
         for move in moves:
-            added = [each for each in move.after if each not in move.before]
-            if added and move.topic not in known:
-                try:
-                    known[move.topic] = await sizes.of(move.topic)
-                except GoQueueError:  # one of the broker's own, or its leaders do not answer
-                    known[move.topic] = []
-            for number in added:
-                facts = known[move.topic]
+            for number in [each for each in move.after if each not in move.before]:
+                facts = known.get(move.topic, [])
                 size = facts[move.partition].size_bytes if move.partition < len(facts) else None
                 before = copied.get(number, 0)
                 copied[number] = None if size is None or before is None else before + size
         return copied
+
+    async def _known_sizes(self, topics: Iterable[str], sizes: Sizes) -> dict[str, list[PartitionFacts]]:
+        """Of those whose leaders answer before the time is up."""
+        known: dict[str, list[PartitionFacts]] = {}
+        turns = asyncio.Semaphore(_ASKED_COUNT_MAX)
+
+        async def ask(topic: str) -> None:
+            try:
+                async with turns:
+                    states = self._catalog.partitions.of(topic)
+                    if all(state.leader != NO_LEADER for state in states):  # else it would be waited for
+                        known[topic] = await sizes.of(topic)
+            except GoQueueError as error:  # one of the broker's own, or its leaders do not answer
+                logger.debug("sizes are not known topic=%s error=%r", topic, error.sentence)
+
+        try:
+            async with asyncio.timeout(_SIZES_S), asyncio.TaskGroup() as asking:
+                for topic in topics:
+                    asking.create_task(ask(topic))
+        except TimeoutError:
+            logger.info("not all sizes are known in time topics=%d", len(known))
+        return known
 
     def _shares(self, moves: Sequence[Move], copied: dict[int, int | None]) -> list[NodeShare]:
         table = self._catalog.partitions
