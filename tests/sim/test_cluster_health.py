@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tests.support.sim_clusters import PlayedCluster, in_cluster
 
+from goqueue.core.catalog import ReassignPartitions
 from goqueue.sim.cluster.host import SimHost
 from goqueue.sim.http import NoAnswer
 
@@ -107,5 +108,36 @@ def test_where_the_controller_does_not_answer_a_node_says_what_it_knows_itself()
         played.isolate(controller.name)
         found = await statuses(played, asked)
         assert (set(found), found[controller.name][1]) == (set(played.cluster.names), False)
+
+    in_cluster(play)
+
+
+def test_a_node_that_stops_is_leaving_while_it_waits_for_others_to_lead() -> None:
+    async def play(played: PlayedCluster) -> None:
+        controller = controller_of(played)
+        leaving = next(name for name in played.cluster.names if name != controller.name)
+        await played.create(replication_factor=1)
+        to_it = ReassignPartitions([("orders", 0, [played.node(leaving).directory.number])])
+        await played.node(controller.name)._metadata.execute(to_it)
+        await played.until(lambda: not played.cluster.unsettled())
+        stopping = asyncio.ensure_future(played.cluster.hosts[leaving].stop())  # nobody else can lead it
+        async with asyncio.timeout(60):
+            while (await statuses(played, controller.name))[leaving] != ("leaving", True):
+                pass
+        assert not stopping.done()
+        assert await stopping
+        async with asyncio.timeout(60):
+            while (await statuses(played, controller.name))[leaving] != ("dead", True):
+                pass
+
+    in_cluster(play)
+
+
+def test_a_node_that_is_cut_off_calls_the_others_unknown() -> None:
+    async def play(played: PlayedCluster) -> None:
+        asked = next(name for name in played.cluster.names if name != controller_of(played).name)
+        played.isolate(asked)
+        unknown = dict.fromkeys(played.cluster.names, ("unknown", False))
+        assert await statuses(played, asked) == {**unknown, asked: ("alive", False)}
 
     in_cluster(play)
