@@ -52,3 +52,9 @@ def test_elections_over_slow_links_are_clean() -> None:
     for seed in range(4):
         outcome = run_quietly(("elections", seed))
         assert outcome.violations == [], f"replay: python -m goqueue.sim --workload elections --seed {seed}"
+
+
+def test_networks_that_are_cut_in_any_shape_heal() -> None:
+    for seed in range(4):
+        outcome = run_quietly(("cuts", seed))
+        assert outcome.violations == [], f"replay: python -m goqueue.sim --workload cuts --seed {seed}"

@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 
 from goqueue.sim.cluster.run import (
     run_cluster_seed,
+    run_cuts_seed,
     run_election_seed,
     run_keyed_seed,
     run_queues_seed,
@@ -30,6 +31,7 @@ WORKLOADS: dict[str, Callable[[int], Outcome]] = {
     "cluster": run_cluster_seed,
     "queues": run_queues_seed,
     "elections": run_election_seed,
+    "cuts": run_cuts_seed,
     "quorum": run_quorum_seed,
     "keyed": run_keyed_seed,
     "racks": run_racks_seed,

@@ -13,6 +13,7 @@ from random import Random
 from goqueue.sim.cluster.admins import ClusterAdmin
 from goqueue.sim.cluster.checkers import CLUSTER_CHECKERS
 from goqueue.sim.cluster.cluster import SimCluster
+from goqueue.sim.cluster.cuts import Cuts
 from goqueue.sim.cluster.delays import Delays
 from goqueue.sim.cluster.disks import durable_batches
 from goqueue.sim.cluster.groups import Groups
@@ -73,6 +74,11 @@ def run_election_seed(seed: int) -> Outcome:
     return _run(seed, "elections")
 
 
+def run_cuts_seed(seed: int) -> Outcome:
+    """A network that is cut in every shape, and nodes that fall and are elected while it is."""
+    return _run(seed, "cuts")
+
+
 def _run(seed: int, workload: str) -> Outcome:
     async def main(loop: SimLoop) -> Outcome:
         with stamped(loop), loud(), few_shards(_SHARD_COUNT), often_saved(seed):
@@ -89,21 +95,22 @@ class _Run:
         self._is_quiet = workload == "elections"
         self._rng = rng = Random(f"{workload}-{seed}")
         self._history = ClusterHistory()
-        self._size = rng.choice((3, 3, 3, 5))
+        self._size = rng.choice((3, 5, 5) if workload == "cuts" else (3, 3, 3, 5))
         self._cluster = SimCluster(
             loop, self._size, Random(rng.getrandbits(64)), self._history, has_racks=workload == "racks"
         )
         self._world = World(loop, self._history, self._cluster, Random(rng.getrandbits(64)))
-        self._weather = Weather(
-            self._cluster,
-            loop.network,
-            self._world.hosts,
-            Random(rng.getrandbits(64)),
-            _ELECTIONS if self._is_quiet else None,
-        )
+        self._weather = self._new_weather(Random(rng.getrandbits(64)))
         self._admin = ClusterAdmin(self._world, "admin")
         self._producers: list[ClusterProducer] = []
         self._parties: list[Party] = [new_party(self._world) for new_party in self._taking_part()]
+
+    def _new_weather(self, rng: Random) -> Weather:
+        cluster, network, clients = self._cluster, self._loop.network, self._world.hosts
+        if self._workload == "cuts":
+            cuts = Cuts(cluster, network, clients, Random(rng.getrandbits(64)))
+            return Weather(cluster, network, clients, rng, kinds=(), more=cuts.episodes())
+        return Weather(cluster, network, clients, rng, _ELECTIONS if self._is_quiet else None)
 
     def _taking_part(self) -> list[NewParty]:
         choice = Random(f"{self._workload}-{self._seed}-parties")

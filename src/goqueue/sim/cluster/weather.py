@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from random import Random
 from typing import Final
@@ -35,8 +35,9 @@ class Weather:
         clients: list[str],
         rng: Random,
         kinds: Collection[str] | None = None,
+        more: Iterable[tuple[str, Episode]] = (),
     ) -> None:
-        """Of all `kinds`, or of these."""
+        """Of all `kinds`, or of these, and of what else is given."""
         self.names: list[str] = []
         self._cluster = cluster
         self._network = network
@@ -62,7 +63,7 @@ class Weather:
             ("leaders", self._kill_twice),
             ("slow-election", self._elect_slowly),
         )
-        self._episodes = [one for one in episodes if kinds is None or one[0] in kinds]
+        self._episodes = [*(one for one in episodes if kinds is None or one[0] in kinds), *more]
 
     async def rage(self, episode_count: int) -> None:
         for _ in range(episode_count):
