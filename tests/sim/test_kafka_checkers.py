@@ -22,6 +22,7 @@ from goqueue.sim.kafka.group_checkers import (
     ExactlyOnce,
     NothingIsSkipped,
     OneOwner,
+    OnlyMovedPause,
     ZombiesAreRefused,
 )
 from goqueue.sim.kafka.history import (
@@ -36,6 +37,7 @@ from goqueue.sim.kafka.history import (
     Outcome,
     Part,
     Read,
+    Told,
     Txn,
     Write,
 )
@@ -44,6 +46,7 @@ PART, OTHER = Part("in", 0), Part("in", 1)
 OLD, NEW = Epoch(1, 0), Epoch(1, 1)
 READ = Read("r", PART, 0, {0: "a"}, 3, 3, is_committed=True, sent_s=5.0, answered_s=5.1, cuts=0)
 COMMIT = OffsetCommit("c1", "g", PART, 7, "m1", 1, sent_s=1.0, answered_s=1.1)
+TOLD = Told("g", "m1", 0, 5, (PART, OTHER), 1.0)
 HOLD = Hold("g", PART, "m1", 1, start_s=1.0, is_classic=False)
 
 
@@ -233,6 +236,29 @@ def test_partition_of_a_classic_group_has_one_owner_in_a_generation() -> None:
     assert not problems(OneOwner(), facts)
     facts.holds.append(replace(HOLD, is_classic=True, member_id="m2"))
     assert problems(OneOwner(), facts)
+
+
+@pytest.mark.parametrize(
+    ("back", "is_sound"),
+    [
+        (replace(TOLD, epoch=6), False),
+        (replace(TOLD, epoch=6, stint=1), True),  # it had to join again
+        (replace(TOLD, epoch=7), True),  # it may have been another's in epoch 6
+        (replace(TOLD, epoch=6, parts=(PART,)), True),  # the other one has moved
+        (replace(TOLD, epoch=6, member_id="m2"), True),
+    ],
+)
+def test_what_does_not_move_does_not_pause(back: Told, is_sound: bool) -> None:
+    facts = history()
+    facts.told += [TOLD, replace(TOLD, parts=(PART,)), back]
+    assert (not problems(OnlyMovedPause(), facts)) == is_sound
+
+
+def test_member_that_has_to_give_up_everything_pauses_what_does_not_move() -> None:
+    facts = history()
+    facts.told += [TOLD, replace(TOLD, parts=()), replace(TOLD, epoch=6, parts=(PART,))]
+    (problem,) = problems(OnlyMovedPause(), facts)
+    assert str(PART) in problem
 
 
 def test_everything_is_transformed_once() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple  # of options: handed on as they came
 from unittest.mock import patch
 
+from goqueue.core.group import consumer
 from goqueue.core.group.consumer import ConsumerGroup
+from goqueue.core.group.consumer_events import Assignment, MemberReconciled, MemberState
+from goqueue.core.group.consumer_reconcile import reconcile
 from goqueue.core.group.consumer_roster import Roster
 from goqueue.core.group.membership import Membership
 from goqueue.core.producer import FRESH, ProducerTable, Verdict
@@ -120,6 +123,20 @@ def two_owners() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def revoke_everything() -> Iterator[None]:
+    """Whenever there is another assignment a member has to give up all it has, and gets back what stays its own."""
+
+    def stop_the_world(
+        current: MemberReconciled, target: Assignment, epoch: int, **how: Any
+    ) -> MemberReconciled:
+        is_behind = current.epoch != epoch and current.state is not MemberState.PENDING_REVOKE
+        return reconcile(current, () if is_behind and current.assigned else target, epoch, **how)
+
+    with patch.object(consumer, "reconcile", stop_the_world):
+        yield
+
+
 class Mutant(NamedTuple):
     workload: str  # in which it must be caught
     break_it: Callable[[], AbstractContextManager[None]]
@@ -136,6 +153,7 @@ MUTANTS: dict[str, Mutant] = {
     "forget-markers": Mutant("kafka", forget_markers, 3),
     "accept-zombie-commits": Mutant("kafka", accept_zombie_commits),
     "two-owners": Mutant("kafka", two_owners, 2),
+    "revokes-everything": Mutant("kafka", revoke_everything, 0, "had to pause"),
     "joint-forgets-its-batches": Mutant("kafka", joint_mutants.keep_last_batches_in_memory, 10),
     "joint-lets-in-after-commit": Mutant("kafka", joint_mutants.enrol_whenever_asked),
     "joint-spares-losers": Mutant("kafka", joint_mutants.leave_losers_open, 1),

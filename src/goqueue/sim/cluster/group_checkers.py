@@ -10,6 +10,7 @@ from goqueue.sim.kafka.group_checkers import (
     CommittedOffsetsHold,
     NothingIsSkipped,
     OneOwner,
+    OnlyMovedPause,
     ZombiesAreRefused,
 )
 from goqueue.sim.kafka.history import KafkaHistory, Part
@@ -48,6 +49,7 @@ def group_checkers(groups: Iterable[str], topic: str, seen: Iterable[Ownership])
         CommittedOffsetsHold(),
         ZombiesAreRefused(),
         OneOwner(),
+        OnlyMovedPause(),
         MembersSettle(seen),
         AcknowledgedWritesSurvive(),
         StoredOnce(),

@@ -6,7 +6,16 @@ from collections import Counter, defaultdict
 from itertools import combinations
 
 from goqueue.sim.kafka.checkers import KafkaChecker
-from goqueue.sim.kafka.history import NEVER, Hold, KafkaHistory, OffsetCommit, OffsetRead, Outcome, Part
+from goqueue.sim.kafka.history import (
+    NEVER,
+    Hold,
+    KafkaHistory,
+    OffsetCommit,
+    OffsetRead,
+    Outcome,
+    Part,
+    Told,
+)
 from goqueue.sim.kafka.workers import DERIVED
 
 
@@ -121,6 +130,27 @@ class OneOwner:
                     history.violate(f"two owners: {one} and {other}")
 
 
+class OnlyMovedPause:
+    """A member of KIP-848's group gives up what another is to have, and reads the rest on. What it has in one epoch and in the next is
+    its own in both assignments, so nothing may take it away in between, whatever fails. (Over more epochs it may have been
+    another's.)"""
+
+    def check(self, history: KafkaHistory) -> None:
+        stints: dict[tuple[str, str, int], list[Told]] = defaultdict(list)
+        for told in history.told:
+            stints[told.group, told.member_id, told.stint].append(told)
+        for stint in stints.values():
+            last_with: dict[Part, Told] = {}
+            before: tuple[Part, ...] = ()
+            for told in stint:
+                for part in told.parts:
+                    had = last_with.get(part)
+                    if part not in before and had is not None and told.epoch <= had.epoch + 1:
+                        history.violate(f"{part} had to pause though it did not move: {had}, then {told}")
+                    last_with[part] = told
+                before = told.parts
+
+
 class ExactlyOnce:
     """What the transforming group made of its input is there once for each, and nothing else is."""
 
@@ -169,6 +199,7 @@ def group_checkers(
         CommittedOffsetsHold(),
         ZombiesAreRefused(),
         OneOwner(),
+        OnlyMovedPause(),
         ExactlyOnce(transforming_source, transforming_target),
         NothingIsSkipped(consuming, consuming_source),
     )

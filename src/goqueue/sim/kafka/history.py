@@ -117,6 +117,18 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What a member of KIP-848's group has by the answer to a heartbeat. Whoever has to join again begins another stint."""
+
+    group: str
+    member_id: str
+    stint: int
+    epoch: int
+    parts: tuple[Part, ...]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """An answer to a fetch. `cuts` is how often the power had failed by then: ends may go back only then."""
 
@@ -208,6 +220,7 @@ class KafkaHistory:
     offset_reads: list[OffsetRead] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
     beats: list[Beat] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     processed: dict[str, set[str]] = field(default_factory=dict)  # by group
     rows: dict[JointBatch, int] = field(default_factory=dict)  # how many each batch has

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from goqueue.sim.kafka.client import KafkaClient, requests
-from goqueue.sim.kafka.history import Beat, Hold, KafkaHistory, Part, now_s
+from goqueue.sim.kafka.history import Beat, Hold, KafkaHistory, Part, Told, now_s
 from goqueue.sim.kafka.world import RETRIABLE, World, pause
 
 SESSION_S = 3.0  # of members of either kind; see `goqueue.sim.broker.CONFIG`
@@ -216,6 +216,7 @@ class ConsumerMember:
         self._topic_id = world.topic_ids[topic]
         self._ownership = Ownership(world.history, group, is_classic=False)
         self._beat_s = 0.0
+        self._stint = 0
         self._says_all = True  # the next heartbeat says what it owns
 
     @property
@@ -252,6 +253,9 @@ class ConsumerMember:
         self._history.beats.append(Beat(self._group, self.member_id, sent_s))
         if answer.assignment is not None:
             self._take(answer.assignment)
+        self._history.told.append(
+            Told(self._group, self.member_id, self._stint, self.generation, self.owned, now_s())
+        )
 
     def _take(self, assignment: Any) -> None:
         parts = tuple(
@@ -277,6 +281,7 @@ class ConsumerMember:
         if code in _REJOIN:
             self.vanish()
             self.generation = JOIN_EPOCH
+            self._stint += 1
         elif code not in RETRIABLE:
             self._history.violate(
                 f"ConsumerGroupHeartbeat of {self.member_id!r} in {self._group} gave {code}"
