@@ -187,6 +187,8 @@ def why_not() -> str | None:
     """Why there can be no namespaces here; None where there can."""
     if os.geteuid():
         return "only root may make network namespaces"
+    if shutil.which("ip") is None:
+        return "there is no program `ip` (of iproute2)"
     name = _space("probe")
     try:
         _ip("netns", "add", name)

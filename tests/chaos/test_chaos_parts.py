@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from tests.chaos.checkers import check
 from tests.chaos.history import Event, Op, Phase, Place, Recorder, read_history
 from tests.chaos.load.registry import LOADS, with_needs
+from tests.chaos.namespaces import why_not
 from tests.chaos.shapes import SHAPES, bridge, halves, one_way, ring
 from tests.chaos.summary import describe, unavailability
 
@@ -92,3 +94,11 @@ def test_a_summary_says_what_was_found() -> None:
     assert "unseen 1" in text
     assert "kill 1" in text
     assert "t/0@0" in text
+
+
+def test_a_machine_without_the_program_for_namespaces_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "`ip`" in (why_not() or "")
