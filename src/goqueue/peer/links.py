@@ -1,8 +1,9 @@
 """All other nodes, each by its name: what `goqueue.node.cluster.ports.PeerLinks` promises, over the wire.
 
 To each node there are, once they are needed: one HTTP connection for Raft messages, up to two that are kept for control requests, one
-for each request of a client that is carried over, one connection of Kafka frames for fetches and one for everything else, so that nothing waits
-behind a fetch that waits for data.
+for each request of a client that is carried over, and connections of Kafka frames, on which answers come in the order of the requests: one for
+fetches, which wait for data, one for markers of transactions and one for questions about queues, which wait for replicas, and one for everything
+else. So what waits holds up only its own kind, and one that is given up because nothing came ends no more than that.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from goqueue.node.cluster.ports import (
     ReplicaFound,
     ReplicaRound,
 )
+from goqueue.peer.asking import API as QUESTIONS
 from goqueue.peer.asking import Asking
 from goqueue.peer.calls import Calls
 from goqueue.peer.dialling import Credentials, Dialler, LinkTimes, Patience
@@ -58,7 +60,7 @@ from goqueue.peer.other_nodes import PeerNodes
 from goqueue.peer.remote_appends import RemoteAppends
 from goqueue.peer.remote_ledgers import RemoteLedgers
 from goqueue.peer.remote_parts import RemoteParts
-from goqueue.peer.remote_transactions import RemoteTransactions
+from goqueue.peer.remote_transactions import MARKERS, RemoteTransactions
 from goqueue.peer.requests import Requests, decoded
 from goqueue.peer.sender import Sender
 
@@ -71,6 +73,8 @@ class _Peer:
     sender: Sender
     control: Requests
     fetches: Calls
+    markers: Calls
+    questions: Calls
     calls: Calls
     forwards: Forwards
 
@@ -148,7 +152,9 @@ class PeerLinks:
 
     async def call(self, target: str, api: str, version: int, request: Any) -> Any:
         timeout_s = self._times.call_ms / 1_000
-        return await self._peer(target).calls.call(api, version, request, timeout_s=timeout_s)
+        peer = self._peer(target)
+        calls = peer.markers if api == MARKERS else peer.questions if api == QUESTIONS else peer.calls
+        return await calls.call(api, version, request, timeout_s=timeout_s)
 
     async def forward(
         self,
@@ -169,7 +175,13 @@ class PeerLinks:
         self._patience.end()
         peers = list(self._peers.values())
         await asyncio.gather(*(peer.sender.close() for peer in peers))
-        await asyncio.gather(*(calls.close() for peer in peers for calls in (peer.fetches, peer.calls)))
+        await asyncio.gather(
+            *(
+                calls.close()
+                for peer in peers
+                for calls in (peer.fetches, peer.markers, peer.questions, peer.calls)
+            )
+        )
         for peer in peers:
             peer.messages.close()
             peer.control.close()
@@ -191,6 +203,8 @@ class PeerLinks:
                 sender=Sender(target, messages, timeout_s=self._times.message_ms / 1_000),
                 control=self._requests(target, kept_count_max=_KEPT_COUNT_MAX),
                 fetches=self._calls(target),
+                markers=self._calls(target),
+                questions=self._calls(target),
                 calls=self._calls(target),
                 forwards=Forwards(self._dialler, target, self._patience),
             )

@@ -22,6 +22,7 @@ from goqueue.model.errors import (
     InvalidRequest,
     InvalidTransactionState,
     LimitExceeded,
+    NotEnoughReplicas,
     ProducerFenced,
     StorageError,
     TimedOut,
@@ -36,7 +37,7 @@ from goqueue.wire.schema import request_schema
 
 Call = Callable[[str, str, int, Any], Awaitable[Any]]  # target, API, version, request
 
-_MARKERS: Final = "write_txn_markers"
+MARKERS: Final = "write_txn_markers"
 _MARKERS_VERSION: Final = 2
 _PARTITIONS: Final = "add_partitions_to_txn"
 _PARTITIONS_VERSION: Final = 5
@@ -45,7 +46,7 @@ _OFFSETS_VERSION: Final = 4
 _BUMPED_VERSION: Final = 2  # of transactions: the one in which every end bumps the epoch (KIP-890)
 _MARKER_COUNT_MAX: Final = 1_000  # in one request
 
-_M: Any = SimpleNamespace(**request_schema(_MARKERS).classes)  # made at run time: mypy cannot know them
+_M: Any = SimpleNamespace(**request_schema(MARKERS).classes)  # made at run time: mypy cannot know them
 _P: Any = SimpleNamespace(**request_schema(_PARTITIONS).classes)
 _O: Any = SimpleNamespace(**request_schema(_OFFSETS).classes)
 
@@ -57,6 +58,7 @@ _ERRORS: Final[dict[int, type[GoQueueError]]] = {
     14: CoordinatorLoading,
     15: CoordinatorNotAvailable,
     16: NotCoordinator,
+    19: NotEnoughReplicas,
     20: TimedOut,
     24: InvalidGroupId,
     42: InvalidRequest,
@@ -153,7 +155,7 @@ class RemoteTransactions:
     async def _send(self, target: str, waiting: Sequence[_Waiting]) -> None:
         """Whatever happens, everybody who waits is told."""
         try:
-            answer = await self._call(target, _MARKERS, _MARKERS_VERSION, _markers_request(waiting))
+            answer = await self._call(target, MARKERS, _MARKERS_VERSION, _markers_request(waiting))
             codes = _codes(answer, waiting)
         except GoQueueError as error:
             _settle_all(waiting, error)

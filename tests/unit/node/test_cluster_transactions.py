@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.support.leaderships import followers_of, led
 from tests.support.nodes import create, in_one_life
 
 from goqueue.core.catalog import Command, Event, ProducerIdsReserved, ReserveProducerIds
@@ -21,6 +22,7 @@ from goqueue.model.errors import (
     NotEnoughReplicas,
     PartitionNotFound,
     ProducerFenced,
+    TimedOut,
     TopicNotFound,
     TransactionalProducerFenced,
 )
@@ -33,6 +35,7 @@ from goqueue.node.transactions.markers import Markers
 from goqueue.node.transactions.metrics import TxnMetrics
 from goqueue.node.transactions.remote import Marker
 from goqueue.node.transactions.verification import Verification
+from goqueue.peer.dialling import LinkTimes
 
 ORDERS = TopicPartition("orders", 0)
 PRODUCER = ProducerEpoch(9, 3)
@@ -235,6 +238,40 @@ def test_a_marker_of_an_older_coordinator_is_refused_where_it_is_written() -> No
         older = Marker(PRODUCER, is_commit=False, is_epoch_bumped=True, coordinator_epoch=4)
         with pytest.raises(CoordinatorFenced):
             await markers.accept(older, ORDERS)
+
+    in_a_cluster(test)
+
+
+def test_a_marker_is_refused_at_once_where_too_few_replicas_are_in_sync_and_written_when_they_are_back() -> (
+    None
+):
+    async def test(node: Node) -> None:
+        partition = await led(node, 1)
+        followers_of(partition).has_enough = False
+        markers = markers_of(node, PlayedPlaces(None), PlayedRemote())
+        writing = asyncio.create_task(markers.write(WORK, 5))
+        began_s = asyncio.get_running_loop().time()
+        with pytest.raises(NotEnoughReplicas, match="orders-0"):
+            await markers.accept(MARKER, ORDERS)
+        assert asyncio.get_running_loop().time() == began_s
+        await asyncio.sleep(60)
+        assert partition.log.end == 0
+        followers_of(partition).has_enough = True
+        await asyncio.sleep(1)
+        assert writing.done()
+        assert partition.log.end == 1
+
+    in_a_cluster(test)
+
+
+def test_a_coordinator_elsewhere_is_not_kept_waiting_for_as_long_as_it_waits_for_an_answer() -> None:
+    async def test(node: Node) -> None:
+        followers_of(await led(node, 1)).are_away = True
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        with pytest.raises(TimedOut, match="orders-0"):
+            await node.transactions.accept_marker(MARKER, ORDERS)
+        assert loop.time() - began_s < LinkTimes().call_ms / 1_000
 
     in_a_cluster(test)
 

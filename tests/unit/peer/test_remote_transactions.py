@@ -7,21 +7,33 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.peers import Links, Station
 
 from goqueue.api.kafka.call import Answer, Api, Call
+from goqueue.api.kafka.queue_calls import QueueCallsApi
 from goqueue.api.kafka.transactions import TransactionsApi
 from goqueue.api.kafka.txn_markers import TxnMarkersApi
 from goqueue.model.cluster_errors import CoordinatorFenced, NotCoordinator, NotLeader, PeerUnreachable
-from goqueue.model.errors import ConcurrentTransactions, GoQueueError, TopicNotFound, TransactionAbortable
+from goqueue.model.errors import (
+    ConcurrentTransactions,
+    GoQueueError,
+    InvalidRequest,
+    NotEnoughReplicas,
+    TopicNotFound,
+    TransactionAbortable,
+)
 from goqueue.node.internal_topics import OFFSETS_TOPIC
+from goqueue.node.queue.exchange import LeftTold
 from goqueue.node.transactions.remote import Marker
 from goqueue.node.transactions.requests import ProducerEpoch, TopicPartition
+from goqueue.peer.asking import Asking
 
 WHO = ProducerEpoch(7, 3)
 MARKER = Marker(WHO, is_commit=True, is_epoch_bumped=True, coordinator_epoch=5)
 ORDERS = TopicPartition("orders", 0)
+_LEFT_TOLD = msgspec.msgpack.Decoder(LeftTold)
 
 
 class PlayedTransactions:
@@ -31,9 +43,19 @@ class PlayedTransactions:
         self.refused = refused or {}
         self.asked: list[object] = []
         self.request_count = 0
+        self.gates: dict[TopicPartition, asyncio.Event] = {}
+        self.changed = asyncio.Event()
+
+    async def until_asked(self, count: int) -> None:
+        while len(self.asked) < count:
+            self.changed.clear()
+            await self.changed.wait()
 
     async def accept_marker(self, marker: Marker, part: TopicPartition) -> None:
         self.asked.append((marker, part))
+        self.changed.set()
+        if part in self.gates:
+            await self.gates[part].wait()
         if part in self.refused:
             raise self.refused[part]
 
@@ -61,7 +83,11 @@ def with_a_peer(transactions: PlayedTransactions, test: Callable[[Links], Awaita
     async def main() -> None:
         node = SimpleNamespace(transactions=transactions, groups=None, producers=None)
         context: Any = SimpleNamespace(node=node)
-        apis = [*TxnMarkersApi(context).apis(), *TransactionsApi(context).apis()]
+        apis = [
+            *TxnMarkersApi(context).apis(),
+            *TransactionsApi(context).apis(),
+            *QueueCallsApi(context).apis(),
+        ]
         station = await Station("n1", apis=[_counted(api, transactions) for api in apis]).start()
         links = Links(address_of=lambda name: station.address if name == "n1" else None)
         try:
@@ -102,17 +128,68 @@ def test_markers_that_come_up_together_are_one_request() -> None:
 
 def test_each_marker_is_answered_for_itself() -> None:
     bills, groups = TopicPartition("bills", 1), TopicPartition(OFFSETS_TOPIC, 4)
+    few = TopicPartition("bills", 2)
     played = PlayedTransactions(
-        {bills: NotLeader("bills", 1), groups: NotLeader(OFFSETS_TOPIC, 4), ORDERS: CoordinatorFenced("late")}
+        {
+            bills: NotLeader("bills", 1),
+            groups: NotLeader(OFFSETS_TOPIC, 4),
+            ORDERS: CoordinatorFenced("late"),
+            few: NotEnoughReplicas("one of two"),
+        }
     )
     well = TopicPartition("orders", 1)
 
     async def test(links: Links) -> None:
         outcomes = await asyncio.gather(
-            *(links.transactions.write_marker("n1", MARKER, one) for one in (well, bills, groups, ORDERS)),
+            *(
+                links.transactions.write_marker("n1", MARKER, one)
+                for one in (well, bills, groups, ORDERS, few)
+            ),
             return_exceptions=True,
         )
-        assert [type(one) for one in outcomes] == [type(None), NotLeader, NotCoordinator, CoordinatorFenced]
+        assert [type(one) for one in outcomes] == [
+            type(None),
+            NotLeader,
+            NotCoordinator,
+            CoordinatorFenced,
+            NotEnoughReplicas,
+        ]
+
+    with_a_peer(played, test)
+
+
+def test_a_marker_that_waits_keeps_no_other_from_being_written() -> None:
+    played = PlayedTransactions()
+    played.gates[ORDERS] = asyncio.Event()
+    well = TopicPartition("orders", 1)
+
+    async def test(links: Links) -> None:
+        stuck = asyncio.ensure_future(links.transactions.write_marker("n1", MARKER, ORDERS))
+        await played.until_asked(1)
+        other = asyncio.ensure_future(links.transactions.write_marker("n1", MARKER, well))
+        await played.until_asked(2)
+        assert played.asked == [(MARKER, ORDERS), (MARKER, well)]
+        assert not stuck.done()
+        played.gates[ORDERS].set()
+        await asyncio.gather(stuck, other)
+
+    with_a_peer(played, test)
+
+
+def test_what_else_is_asked_of_a_node_does_not_wait_for_a_marker() -> None:
+    played = PlayedTransactions()
+    played.gates[ORDERS] = asyncio.Event()
+
+    async def test(links: Links) -> None:
+        stuck = asyncio.ensure_future(links.transactions.write_marker("n1", MARKER, ORDERS))
+        await played.until_asked(1)
+        await links.transactions.add_partition("n1", "app", WHO, ORDERS, is_check=True)
+        await links.transactions.add_group("n1", "app", WHO, "workers")
+        with pytest.raises(InvalidRequest, match="newer"):
+            await Asking(links.call).ask("n1", "no such question", LeftTold(), _LEFT_TOLD)
+        assert not stuck.done()
+        played.gates[ORDERS].set()
+        await stuck
 
     with_a_peer(played, test)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,9 +56,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The work is done in order; only the answer has to wait. The next request of the connection may begin."""
+    """The work is done in order, or runs as a task (see `begun`); only the answer has to wait. The next request of the connection
+    may begin."""
 
-    answer: Awaitable[Answer]
+    answer: Awaitable[
+        Answer
+    ]  # a coroutine is not begun before those in front of it are answered: it may only wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,13 @@ class NoAnswer:
 
 
 Answer = Message | Later | NoAnswer
+
+
+def begun(work: Coroutine[Any, Any, Answer]) -> Later:
+    """Work that runs beside that of other requests, whatever these wait for. It ends with its connection."""
+    return Later(asyncio.get_running_loop().create_task(work))
+
+
 Handle = Callable[[Call, Any], Awaitable[Answer]]
 
 

@@ -1,7 +1,7 @@
 """One client's connection. Requests are begun one after another, in the order they came, and answered in that order.
 
-Only what a handler gives back as `Later` overlaps with what follows it (a produce that waits for the disk). Reading
-stops while a client has as many requests waiting as it may, or does not take its answers, so that no client can make
+Only what a handler gives back as `Later` overlaps with what follows it (a produce that waits for the disk, what another node
+asks for). Reading stops while a client has as many requests waiting as it may, or does not take its answers, so that no client can make
 the broker hold more than a few of its frames and one large answer.
 
 When a client is gone, what it waits for ends. Only the batches that it has sent are still appended: a producer that
@@ -65,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self._begun = ""  # the API of the request that the worker is at
         self._sender: asyncio.Task[None] | None = None
         self._answers: deque[tuple[Call, Awaitable[Answer]]] = deque()
+        self._dropped: dict[asyncio.Future[Answer], None] = {}  # have yet to end
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._room = asyncio.Event()
@@ -230,9 +231,11 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while self._answers:
                 call, answer = self._answers[0]
-                await self._send(call, await answer)
-                self._answers.popleft()
-                self._room.set()
+                try:
+                    await self._send(call, await answer)
+                finally:
+                    self._answers.popleft()
+                    self._room.set()
             is_done = True
         except InvariantViolation as error:
             self._on_broken(error)
@@ -250,14 +253,31 @@ class Connection(asyncio.BufferedProtocol):
         if self._sender is task:  # cancelled before it began
             self._sender = None
             self._drop_answers()
+        if self._is_lost:
+            self._leave_if_done()
 
     def _drop_answers(self) -> None:
-        """Nobody wants them any more; one that was never begun must be told so."""
+        """Nobody wants them any more: what runs ends, and one that was never begun must be told so."""
         for _, answer in self._answers:
             if asyncio.iscoroutine(answer):
                 answer.close()
+            elif isinstance(answer, asyncio.Future):
+                self._dropped[answer] = None
+                answer.add_done_callback(self._dropped_ended)
+                answer.cancel()
         self._answers.clear()
         self._room.set()
+
+    def _dropped_ended(self, answer: asyncio.Future[Answer]) -> None:
+        """A bug is not lost with the answer."""
+        del self._dropped[answer]
+        error = None if answer.cancelled() else answer.exception()
+        if isinstance(error, InvariantViolation):
+            self._on_broken(error)
+        elif error is not None:
+            logger.error("answer failed host=%s", self._host, exc_info=error)
+        if self._is_lost:
+            self._leave_if_done()
 
     async def _send(self, call: Call, answer: Answer) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -298,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
             self._worker.cancel()
 
     def _leave_if_done(self) -> None:
-        if self._worker is None:
+        if self._worker is None and self._sender is None and not self._dropped:
             self._on_lost(self)
 
     def _end_if_stranger(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from goqueue.api.kafka.call import Answer, Api, Call, Later
+from goqueue.api.kafka.call import Answer, Api, Call, begun
 from goqueue.api.kafka.context import Context
 from goqueue.model.errors import GoQueueError, InvalidRequest
 from goqueue.node.queue.exchange import (
@@ -59,7 +59,7 @@ class QueueCallsApi:
 
     async def ask_queue(self, call: Call, request: Any) -> Answer:
         """One question does not wait for another of the same node: some take as long as replication does."""
-        return Later(self._answer(request))
+        return begun(self._answer(request))
 
     async def _answer(self, request: Any) -> Answer:
         try:

@@ -3,11 +3,10 @@ the history of leaders. Only a connection that has logged in as a node may say t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from goqueue.api.kafka.call import Answer, Call, Later
+from goqueue.api.kafka.call import Answer, Call, begun
 from goqueue.api.kafka.context import code_of
 from goqueue.model.cluster_errors import Unauthenticated
 from goqueue.model.errors import FetchSessionNotFound, GoQueueError
@@ -34,7 +33,7 @@ class ReplicaFetchApi:
         """Only the answer waits for data: a later request of the same follower ends an earlier one."""
         if self._is_of_another_process(call):
             raise Malformed(f"this is not a connection of the process of {call.peer} that has joined last")
-        return Later(asyncio.ensure_future(self._answer(call, request)))
+        return begun(self._answer(call, request))
 
     def _is_of_another_process(self, call: Call) -> bool:
         """What a process has sent may be read only after the next one has joined, whose disk may have lost what the first one says it

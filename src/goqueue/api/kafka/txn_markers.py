@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from goqueue.api.kafka.call import Answer, Api, Call, Later
+from goqueue.api.kafka.call import Answer, Api, Call, begun
 from goqueue.api.kafka.context import Context, code_of, coordinator_code
 from goqueue.model.errors import GoQueueError
 from goqueue.node.internal_topics import OFFSETS_TOPIC
@@ -25,8 +25,8 @@ class TxnMarkersApi:
         return [Api("write_txn_markers", 1, 2, self.write_txn_markers)]
 
     async def write_txn_markers(self, call: Call, request: Any) -> Answer:
-        """The next request need not wait until they are on disk."""
-        return Later(self._written(request))
+        """The markers of the next request are written, whatever the partitions of this one wait for."""
+        return begun(self._written(request))
 
     async def _written(self, request: Any) -> Answer:
         return _W.WriteTxnMarkersResponse(

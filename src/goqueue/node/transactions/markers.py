@@ -27,12 +27,15 @@ from goqueue.model.errors import (
     GoQueueError,
     GroupNotFound,
     InvariantViolation,
+    NotEnoughReplicas,
     PartitionNotFound,
     ProducerFenced,
+    TimedOut,
     TopicNotFound,
 )
 from goqueue.node.clock import Clock
 from goqueue.node.internal_topics import OFFSETS_TOPIC, PARTITION_COUNT, coordinator_partition
+from goqueue.node.partition import Partition
 from goqueue.node.topic_table import TopicTable
 from goqueue.node.transactions.metrics import TxnMetrics
 from goqueue.node.transactions.pledges import Pledges
@@ -42,7 +45,8 @@ from goqueue.node.transactions.whereabouts import Whereabouts
 logger = logging.getLogger(__name__)
 _RETRY_S_MIN = 0.1
 _RETRY_S_MAX = 10.0
-_PASSING_S_MAX = 1.0  # of what ends when another node has taken over
+_PASSING_S_MAX = 1.0  # of what ends when another node has taken over, or is back
+_ACCEPT_S_MAX = 10.0  # less than who asks waits for one answer to the markers of many partitions
 _FINAL = (TopicNotFound, PartitionNotFound, ProducerFenced, GroupNotFound, CoordinatorFenced)
 
 _PASSING = (
@@ -50,6 +54,7 @@ _PASSING = (
     NotCoordinator,
     CoordinationUnknown,
     CoordinatorLoading,
+    NotEnoughReplicas,
     PeerUnreachable,
     ReplicationUnknown,
 )
@@ -102,6 +107,16 @@ class Markers:
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
 
+    async def accept_from_elsewhere(self, marker: Marker, part: TopicPartition) -> None:
+        """As `accept`, within a time: the coordinator, which tries again, has asked for others as well, and hears of none before."""
+        try:
+            async with asyncio.timeout(_ACCEPT_S_MAX):
+                await self.accept(marker, part)
+        except TimeoutError:
+            raise TimedOut(
+                f"{part.topic}-{part.partition} did not commit a marker within {_ACCEPT_S_MAX:g} s; whether it does is not known"
+            ) from None
+
     async def accept(self, marker: Marker, part: TopicPartition) -> None:
         """What a coordinator has decided, for a partition that this node leads. Back when it is on disk; harmless where the
         producer has nothing open."""
@@ -116,6 +131,7 @@ class Markers:
         partition = self._table.get(part.topic).partition(part.partition)
         if not partition.is_led:
             await partition.lead()
+        _check_replicas(partition)
         stored = partition.append_marker(
             id,
             epoch,
@@ -199,4 +215,15 @@ class Markers:
         self._metrics.retries.inc()
         logger.warning(
             "a transaction waits to be completed what=%r retry_s=%g error=%r", what, delay_s, error.sentence
+        )
+
+
+def _check_replicas(partition: Partition) -> None:
+    """Before anything is written: a marker that nobody may read yet would only be written again by the next attempt."""
+    leadership = partition.leadership
+    if leadership is not None and not leadership.has_enough:
+        raise NotEnoughReplicas(
+            f"{partition.topic}-{partition.index} has too few replicas in sync for a marker",
+            topic=partition.topic,
+            partition=partition.index,
         )

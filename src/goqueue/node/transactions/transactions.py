@@ -186,7 +186,7 @@ class Transactions:
 
     async def accept_marker(self, marker: Marker, part: TopicPartition) -> None:
         """Of a coordinator, for a partition that this node leads, or for the groups in one."""
-        await self._markers.accept(marker, part)
+        await self._markers.accept_from_elsewhere(marker, part)
 
     async def describe(self, transactional_id: str) -> TransactionSaved:
         self._guard.admit_read()

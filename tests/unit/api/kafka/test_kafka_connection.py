@@ -22,7 +22,7 @@ from tests.support.kafka_sockets import (
     until,
 )
 
-from goqueue.api.kafka.call import Answer, Call, Later, NoAnswer
+from goqueue.api.kafka.call import Answer, Call, Later, NoAnswer, begun
 from goqueue.api.kafka.connection import WAITING_COUNT_MAX
 from goqueue.model.errors import InvariantViolation
 from goqueue.wire.schema import api_key
@@ -44,6 +44,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.begun: list[str] = []
+        self.started: list[str] = []
         self.cancelled: list[str] = []
         self.changed = asyncio.Event()
         self._events: dict[str, asyncio.Event] = {}
@@ -58,6 +59,8 @@ class Stage:
         match name.split(":"):
             case ["later", _]:
                 return Later(self._answer(name))
+            case ["task", *_]:
+                return begun(self._task(name))
             case ["wait", _]:
                 return await self._answer(name)
             case ["silent", _]:
@@ -82,6 +85,16 @@ class Stage:
             self.changed.set()
             raise
         return answer_of(name)
+
+    async def _task(self, name: str) -> Answer:
+        self.started.append(name)
+        self.changed.set()
+        try:
+            return await self._answer(name)
+        except asyncio.CancelledError:
+            if name.endswith(":breaks"):
+                raise InvariantViolation("cannot be") from None
+            raise
 
     async def _after(self, step_count: int, name: str) -> Answer:
         for _ in range(step_count):
@@ -110,6 +123,43 @@ def test_answers_come_in_the_order_of_the_requests(loop: str) -> None:
                 stage.event(name).set()
             assert [await next_id(client) for _ in range(5)] == [0, 1, 2, 4, 5]
             await leave(client)
+
+    run_on(loop, main())
+
+
+def test_work_begins_whatever_those_before_it_wait_for(loop: str) -> None:
+    """Where it is more than waiting. The answers still come in order."""
+
+    async def main() -> None:
+        stage = Stage()
+        async with listening(delete_groups=stage.handle) as listener:
+            client = await listener.connect()
+            names = ["task:0", "later:1", "task:2"]
+            for id, name in enumerate(names):
+                client[1].write(request(GROUPS, id, texts(name)))
+            await stage.until(stage.started, 2)
+            assert stage.started == ["task:0", "task:2"]
+            for name in reversed(names):
+                stage.event(name).set()
+            assert [await next_id(client) for _ in range(3)] == [0, 1, 2]
+            await leave(client)
+
+    run_on(loop, main())
+
+
+def test_work_that_runs_ends_with_its_connection_and_before_it_is_gone(loop: str) -> None:
+    async def main() -> None:
+        stage = Stage()
+        async with listening(delete_groups=stage.handle) as listener:
+            client = await listener.connect()
+            names = ["task:0", "task:1", "later:2", "task:3:breaks"]
+            for id, name in enumerate(names):
+                client[1].write(request(GROUPS, id, texts(name)))
+            await stage.until(stage.started, 3)
+            await leave(client)
+            await listener.gone()
+            assert sorted(stage.cancelled) == ["task:0", "task:1", "task:3:breaks"]
+            assert [str(error) for error in listener.broken] == ["cannot be"]
 
     run_on(loop, main())
 
