@@ -26,10 +26,6 @@ from goqueue.node.companion_loading import CompanionLoader, Keeper
 from goqueue.node.companions import Companion, Companions
 from goqueue.node.config import NodeConfig
 from goqueue.node.coordinators import Coordinators
-from goqueue.node.dead_letters.arrivals import Arrivals, Destinations
-from goqueue.node.dead_letters.metrics import MoveMetrics
-from goqueue.node.dead_letters.moves import Mover
-from goqueue.node.dead_letters.redrive import Redrive
 from goqueue.node.describe import Describer
 from goqueue.node.directory import Directory
 from goqueue.node.disk_watch import DiskWatch
@@ -54,21 +50,11 @@ from goqueue.node.metadata import Metadata
 from goqueue.node.metrics import Metrics
 from goqueue.node.opening import PartitionOpener
 from goqueue.node.own_tasks import OwnTasks
-from goqueue.node.partition import Partition
 from goqueue.node.positions import Positions
 from goqueue.node.producers import Producers
 from goqueue.node.publish import Publisher
-from goqueue.node.queue.group_settings import GroupSettings, coordinator_finder
-from goqueue.node.queue.led_ledgers import AllLedgers, LedgersAsked, LedLedgers
-from goqueue.node.queue.ledgers import Ledgers
-from goqueue.node.queue.metrics import QueueMetrics
-from goqueue.node.queue.policies import TopicPolicies
-from goqueue.node.queue.ports import RemoteLedgers
-from goqueue.node.queue.postings import LanePostings
-from goqueue.node.queue.queue import Queue
 from goqueue.node.queue.receipt_key import ReceiptKey
-from goqueue.node.queue.share import Share
-from goqueue.node.queue.share_offsets import ShareOffsets
+from goqueue.node.queueing import Queueing, QueueNeeds
 from goqueue.node.read import Reader
 from goqueue.node.requests import Health
 from goqueue.node.scaling.keyed import KeyedTopics
@@ -145,7 +131,7 @@ class Node:
         self.describer = Describer(self._table, self._guard, disk, self._threads)
         self.reader = Reader(self._table, self._guard, self.metrics, self._threads)
         key = ReceiptKey(self._metadata, changes, ids)
-        self.queue, self.share, self.share_offsets = self._make_queue(clock, key, links)
+        self._queueing = self._make_queueing(clock, key, links)
         self._spread = self._make_spread(links, ids)
         self.receipts, self.partitions_seen = self._spread.receipts, self._spread.partitions_seen
         self.members, self.group_offsets, self.rebalances = self._make_members()
@@ -263,52 +249,35 @@ class Node:
             self.cluster.replication.when_leading(transactions.note_leadership)
         return groups, transactions
 
-    def _make_queue(
-        self, clock: Clock, key: ReceiptKey, links: PeerLinks | None
-    ) -> tuple[Queue, Share, ShareOffsets]:
-        ledgers = Ledgers(self._companions, self._table, clock, self._postings_of)
-        table, guard, metrics = self._table, self._guard, QueueMetrics(self.metrics.registry)
-        remote = None if links is None else links.ledgers
-        settings = GroupSettings(self.groups, coordinator_finder(table, self.directory), remote, self._spawn)
-        division = self.keyed.division
-        policies = TopicPolicies(table, settings, division.home_of)
-        moves = MoveMetrics(self.metrics.registry)
-        appends = None if links is None else links.appends
-        destinations = Destinations(clock, self.directory, appends, division.send_on)
-        mover = Mover(self.topics, table, self.producers, destinations, guard, moves, clock, self._spawn)
-        self.arrivals = Arrivals(table, guard, clock, division.send_on)
-        self.redrive = Redrive(ledgers, table, mover, guard, clock, division.home_of)
-        queue = Queue(
-            self.config.queue,
-            ledgers,
-            table,
-            guard,
-            metrics,
-            clock,
-            key.receipts,
-            policies,
-            mover.wake,
+    def _make_queueing(self, clock: Clock, key: ReceiptKey, links: PeerLinks | None) -> Queueing:
+        queueing = Queueing(
+            QueueNeeds(
+                self.config.queue,
+                self._metadata.catalog,
+                self._table,
+                self.topics,
+                self._companions,
+                self.groups,
+                self.producers,
+                self.keyed.division,
+                self.directory,
+                key,
+                self._guard,
+                self.metrics,
+                self._disk,
+                self._threads,
+                clock,
+                self._spawn,
+                links,
+            )
         )
-        self._local.when_deleted(queue.topic_deleted)
-        self.led_ledgers = asked = LedLedgers(queue, ledgers, table)
-        every = self._every_ledger(asked, remote)
-        self.groups.when_group_deleted(queue.check_forget if every is None else every.check_forget)
-        self.groups.when_group_gone(queue.forget if every is None else every.forget)
-        self._load_when_leading(Companion.LEDGER, ledgers)
-        self.keyed.look_after(ledgers)
-        share = Share(
-            queue, ledgers, table, guard, metrics, clock, policies, self.groups, settings, self._spawn
-        )
-        self.groups.when_member_left(share.member_left)
-        if every is not None:
-            self.groups.when_member_left(every.member_left)
-        self._ledgers_asked: LedgersAsked = every or asked
-        return queue, share, ShareOffsets(queue, self._ledgers_asked, table, guard, self.groups)
-
-    def _every_ledger(self, here: LedLedgers, remote: RemoteLedgers | None) -> AllLedgers | None:
-        if remote is None:
-            return None
-        return AllLedgers(here, self._table, self.directory, self._metadata.catalog.companions, remote)
+        self._local.when_deleted(queueing.queue.topic_deleted)
+        self._load_when_leading(Companion.LEDGER, queueing.ledgers)
+        self.keyed.look_after(queueing.ledgers)
+        self.queue, self.share, self.share_offsets = queueing.queue, queueing.share, queueing.share_offsets
+        self.arrivals, self.redrive = queueing.arrivals, queueing.redrive
+        self.led_ledgers = queueing.led_ledgers
+        return queueing
 
     def _make_scheduler(self, clock: Clock) -> Scheduler:
         scheduler = Scheduler(
@@ -351,9 +320,6 @@ class Node:
             loader = CompanionLoader(kind, keeper, self._companions, self._spawn)
             self.cluster.replication.when_leading(loader.note)
 
-    def _postings_of(self, partition: Partition) -> LanePostings:
-        return LanePostings(partition, self._disk, self._threads, self._spawn)
-
     def _make_spread(self, links: PeerLinks | None, ids: Ids) -> Spread:
         self.forwarding = (
             None if links is None else Forwarding(self.directory, self._metadata, self.coordinators, links)
@@ -366,7 +332,7 @@ class Node:
             self.topics,
             self._table,
             self.positions,
-            self._ledgers_asked,
+            self._queueing.ledgers_asked,
         )
         nodes = None if links is None else links.nodes
         count_max = self.config.limits.messages_per_request_max
@@ -403,7 +369,7 @@ class Node:
             self.directory,
             self._spread.reading,
             self._spread.group_places,
-            self._ledgers_asked,
+            self._queueing.ledgers_asked,
             self.forwarding,
             None if links is None else links.nodes,
             self._spawn,

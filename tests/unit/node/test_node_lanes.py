@@ -66,7 +66,7 @@ def partition_of(node: Node) -> Partition:
 
 def postings_of(node: Node) -> LanePostings:
     """Others than those that the queue uses, on the same files."""
-    return node._postings_of(partition_of(node))
+    return node._queueing._postings_of(partition_of(node))
 
 
 def lanes_of(delivered: Sequence[Delivered]) -> list[int]:
