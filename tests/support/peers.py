@@ -74,6 +74,11 @@ class PlayedService:
             self.arrived.clear()
             await self.arrived.wait()
 
+    async def until_asked(self, count: int) -> None:
+        while len(self.asked) < count:
+            self.arrived.clear()
+            await self.arrived.wait()
+
     async def join(self, source: str, join: Join) -> Done:
         return await self._done(source, join)
 

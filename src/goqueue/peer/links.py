@@ -1,6 +1,7 @@
 """All other nodes, each by its name: what `goqueue.node.cluster.ports.PeerLinks` promises, over the wire.
 
-To each node there are, once they are needed: one HTTP connection for Raft messages, up to two that are kept for control requests, one
+To each node there are, once they are needed: one HTTP connection for Raft messages, up to two that are kept for what this node has to tell or to
+know so that it may live and lead, up to two for what its clients want of the controller, so that no crowd of these gets ahead of a heartbeat, one
 for each request of a client that is carried over, and connections of Kafka frames, on which answers come in the order of the requests: one for
 fetches, which wait for data, one for markers of transactions and one for questions about queues, which wait for replicas, and one for everything
 else. So what waits holds up only its own kind, and one that is given up because nothing came ends no more than that.
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from goqueue.core.catalog import AlterPartitions
 from goqueue.core.cluster.commands import Order
 from goqueue.core.raft.messages import Message
 from goqueue.node.cluster.exchange import (
@@ -64,7 +66,7 @@ from goqueue.peer.remote_transactions import MARKERS, RemoteTransactions
 from goqueue.peer.requests import Requests, decoded
 from goqueue.peer.sender import Sender
 
-_KEPT_COUNT_MAX = 2  # free connections for control requests
+_KEPT_COUNT_MAX = 2  # free connections for either kind of control requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class _Peer:
     messages: Requests
     sender: Sender
     control: Requests
+    orders: Requests
     fetches: Calls
     markers: Calls
     questions: Calls
@@ -113,7 +116,7 @@ class PeerLinks:
             self._peer(message.target).sender.put(message)
 
     async def join(self, target: str, join: Join) -> Done:
-        return await self._ask_done(target, JOIN, ENCODER.encode(join))
+        return await self._ask_done(target, self._peer(target).control, JOIN, ENCODER.encode(join))
 
     async def beat(self, target: str, beat: Beat) -> BeatAnswer:
         data = await self._peer(target).control.ask(
@@ -122,13 +125,16 @@ class PeerLinks:
         return decoded(BEAT_ANSWERS, data, target)
 
     async def leave(self, target: str, name: str) -> Done:
-        return await self._ask_done(target, LEAVE, ENCODER.encode(Leave(name)))
+        return await self._ask_done(target, self._peer(target).orders, LEAVE, ENCODER.encode(Leave(name)))
 
     async def execute(self, target: str, command: Order) -> Done:
-        return await self._ask_done(target, COMMAND, ENCODER.encode(command))
+        """What a node says of partitions that it leads is its own affair: they commit nothing until it is decided."""
+        peer = self._peer(target)
+        requests = peer.control if isinstance(command, AlterPartitions) else peer.orders
+        return await self._ask_done(target, requests, COMMAND, ENCODER.encode(command))
 
     async def copying(self, target: str) -> list[Copying]:
-        return decoded(COPYINGS, await self._look(target, COPYING, self._times.ask_ms), target)
+        return decoded(COPYINGS, await self._shown(target, COPYING, self._times.ask_ms), target)
 
     async def confirmed(self, target: str) -> Confirmed:
         return decoded(CONFIRMEDS, await self._look(target, CONFIRMED, self._times.confirm_ms), target)
@@ -137,10 +143,10 @@ class PeerLinks:
         return decoded(STATES, await self._look(target, STATE, self._times.beat_ms), target)
 
     async def health(self, target: str) -> ClusterHealth:
-        return decoded(HEALTHS, await self._look(target, HEALTH, self._times.beat_ms), target)
+        return decoded(HEALTHS, await self._shown(target, HEALTH, self._times.beat_ms), target)
 
     async def views(self, target: str) -> list[NodeView]:
-        return decoded(NODE_VIEWS, await self._look(target, NODES, self._times.beat_ms), target).nodes
+        return decoded(NODE_VIEWS, await self._shown(target, NODES, self._times.beat_ms), target).nodes
 
     async def fetch(
         self, target: str, round: ReplicaRound, *, wait_ms: int, bytes_max: int
@@ -185,11 +191,16 @@ class PeerLinks:
         for peer in peers:
             peer.messages.close()
             peer.control.close()
+            peer.orders.close()
             peer.forwards.close()
 
-    async def _ask_done(self, target: str, path: str, body: bytes) -> Done:
-        data = await self._peer(target).control.ask(path, body, timeout_s=self._times.ask_ms / 1_000)
+    async def _ask_done(self, target: str, requests: Requests, path: str, body: bytes) -> Done:
+        data = await requests.ask(path, body, timeout_s=self._times.ask_ms / 1_000)
         return decoded(DONES, data, target)
+
+    async def _shown(self, target: str, path: str, timeout_ms: int) -> bytes:
+        """To a client."""
+        return await self._peer(target).orders.ask(path, b"", timeout_s=timeout_ms / 1_000, method="GET")
 
     async def _look(self, target: str, path: str, timeout_ms: int) -> bytes:
         return await self._peer(target).control.ask(path, b"", timeout_s=timeout_ms / 1_000, method="GET")
@@ -202,6 +213,7 @@ class PeerLinks:
                 messages=messages,
                 sender=Sender(target, messages, timeout_s=self._times.message_ms / 1_000),
                 control=self._requests(target, kept_count_max=_KEPT_COUNT_MAX),
+                orders=self._requests(target, kept_count_max=_KEPT_COUNT_MAX),
                 fetches=self._calls(target),
                 markers=self._calls(target),
                 questions=self._calls(target),

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from goqueue.model.cluster_errors import PeerUnreachable, Unauthenticated
-from goqueue.model.errors import GoQueueError
+from goqueue.model.errors import GoQueueError, NotReady
 from goqueue.node.cluster.exchange import ANSWER_HEADER, ERRORS, SIGNATURE_HEADER, ErrorBody
 from goqueue.peer.backoff import DELAY_S_MAX, Backoff
 from goqueue.peer.dialling import Dialler, Patience
@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 IDLE_S_MAX = 20.0  # less than the other side keeps a connection, which may not close it under a request
 UNDER_WAY_COUNT_MAX = 64
+WAITING_COUNT_MAX = 1_024  # for one of those to end; more would only be given up one after another
 
 
 class Requests:
@@ -40,10 +41,24 @@ class Requests:
         self._backoff = Backoff(chance)
         self._kept: deque[tuple[float, HttpLink]] = deque()  # and since when
         self._turn = asyncio.Semaphore(UNDER_WAY_COUNT_MAX)
+        self._count = 0  # under way and waiting
 
     async def ask(self, path: str, body: bytes, *, timeout_s: float, method: str = "POST") -> bytes:
-        """The answer's body, or the error that it tells of. A pause because the node could not be reached before comes on top of
-        the time: a short one would otherwise be over before anything is tried."""
+        """The answer's body, or the error that it tells of; NotReady if there is no place for it, and nothing was asked."""
+        if self._count >= UNDER_WAY_COUNT_MAX + WAITING_COUNT_MAX:
+            raise NotReady(
+                f"{self._count} requests to node {self._target!r} are under way or wait, which is the limit; try again later",
+                node=self._target,
+            )
+        self._count += 1
+        try:
+            return await self._ask(method, path, body, timeout_s)
+        finally:
+            self._count -= 1
+
+    async def _ask(self, method: str, path: str, body: bytes, timeout_s: float) -> bytes:
+        """A pause because the node could not be reached before comes on top of the time: a short one would otherwise be over before
+        anything is tried."""
         if not self._kept:
             async with self._patience.within(2 * DELAY_S_MAX, self._target):
                 await self._backoff.wait()

@@ -248,7 +248,7 @@ def test_requests_do_not_wait_behind_each_other(loop: str) -> None:
                 await station.service.arrived.wait()
             station.service.gate.set()
             assert len(await asyncio.gather(*waiting)) == 10
-            kept = links._peers["n1"].control._kept
+            kept = links._peers["n1"].orders._kept
             assert len(kept) == 2
 
     play(loop, main())

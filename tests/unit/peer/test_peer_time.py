@@ -14,10 +14,10 @@ from tests.support.peers import Links, Station
 from goqueue.api.cluster.client_requests import ClientRequests
 from goqueue.api.http.asgi import Event, Receive, Send, wait_for_disconnect
 from goqueue.api.kafka.call import Answer, Api, Call
-from goqueue.core.catalog import DeleteTopic
+from goqueue.core.catalog import AlterPartitions, DeleteTopic
 from goqueue.core.raft.messages import AskVote
 from goqueue.model.cluster_errors import PeerUnreachable
-from goqueue.model.errors import TimedOut
+from goqueue.model.errors import NotReady, TimedOut
 from goqueue.node.cluster.ports import Beat, ReplicaRound
 from goqueue.peer import requests
 from goqueue.peer.backoff import DELAY_S_MAX, DELAY_S_MIN, Backoff
@@ -96,6 +96,55 @@ def test_control_requests_under_way_have_a_bound(monkeypatch: pytest.MonkeyPatch
         assert [type(one) for one in found] == [PeerUnreachable] * 3
         assert len(station.service.asked) == 2
         station.service.gate.set()
+        await links.close()
+        await station.stop()
+
+    simulate(main)
+
+
+def test_heartbeats_and_what_this_node_leads_do_not_wait_behind_commands_of_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(requests, "UNDER_WAY_COUNT_MAX", 2)
+
+    async def main() -> None:
+        station = await Station("n1").start()
+        links = Links(address_of=lambda name: station.address)
+        station.service.gate = asyncio.Event()
+        asked = [asyncio.ensure_future(links.execute("n1", DeleteTopic(str(n)))) for n in range(12)]
+        await station.service.until_asked(2)
+        gate, station.service.gate = station.service.gate, None
+        assert (await links.beat("n1", BEAT)).term == 7
+        await links.confirmed("n1")
+        await links.state("n1")
+        await links.execute("n1", AlterPartitions(2, "i", []))
+        assert len(station.service.asked) == 2 + 3
+        assert not any(one.done() for one in asked)
+        gate.set()
+        await asyncio.gather(*asked)
+        await links.close()
+        await station.stop()
+
+    simulate(main)
+
+
+def test_commands_that_wait_have_a_bound_and_who_is_refused_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(requests, "UNDER_WAY_COUNT_MAX", 2)
+    monkeypatch.setattr(requests, "WAITING_COUNT_MAX", 3)
+
+    async def main() -> None:
+        station = await Station("n1").start()
+        station.service.gate = asyncio.Event()
+        links = Links(address_of=lambda name: station.address)
+        asked = [asyncio.ensure_future(links.execute("n1", DeleteTopic(str(n)))) for n in range(5)]
+        await station.service.until_asked(2)
+        with pytest.raises(NotReady, match="limit"):
+            await links.execute("n1", DeleteTopic("one more"))
+        station.service.gate.set()
+        await asyncio.gather(*asked)
+        await links.execute("n1", DeleteTopic("again"))
         await links.close()
         await station.stop()
 

@@ -17,24 +17,27 @@ from goqueue.core.cluster.voter_rules import Electorate
 from goqueue.model.errors import GoQueueError
 from goqueue.node.cluster.ports import ClusterHealth, PeerLinks
 from goqueue.node.cluster.quorum import Quorum
+from goqueue.node.commit import Spawn
 from goqueue.node.metadata import Metadata
 from goqueue.node.monotonic import monotonic_ms
+from goqueue.node.shared_round import SharedRound
 
 logger = logging.getLogger(__name__)
 
 
 class Health:
-    def __init__(self, metadata: Metadata, quorum: Quorum, links: PeerLinks) -> None:
+    def __init__(self, metadata: Metadata, quorum: Quorum, links: PeerLinks, spawn: Spawn) -> None:
         self._metadata = metadata
         self._quorum = quorum
         self._links = links
+        self._voters_round = SharedRound(self._voters_told, spawn)  # anybody may ask, as often as he likes
 
     async def told(self) -> ClusterHealth:
         """All of it, whichever node is asked. Where the controller does not answer, nobody can say that all is well."""
-        found, controller = self.here(), self._quorum.leader
-        if controller is None or found.voters_not_counting is not None:
+        found = self.here()
+        if found.controller is None or found.voters_not_counting is not None:
             return found
-        voters = await self._voters_told(controller)
+        voters = await self._voters_round.ask()
         is_well = found.status == "ok" and voters == []
         return structs.replace(found, status="ok" if is_well else "degraded", voters_not_counting=voters)
 
@@ -64,7 +67,10 @@ class Health:
         electorate = Electorate(self._quorum.name, raft.voters, standings, self._quorum.silent_ms_max)
         return sorted(name for name in raft.voters if not electorate.is_alive(name))
 
-    async def _voters_told(self, controller: str) -> list[str] | None:
+    async def _voters_told(self) -> list[str] | None:
+        controller = self._quorum.leader
+        if controller is None or controller == self._quorum.name:  # since this was asked
+            return self._voters()
         try:
             return (await self._links.health(controller)).voters_not_counting
         except GoQueueError as error:

@@ -87,11 +87,11 @@ class ClusterMember:
         self.membership = Membership(
             config, metadata, quorum, self.controller, links, ids.fresh(), __version__
         )
-        self.health = Health(metadata, quorum, links)
-        self.service = Service(metadata, quorum, self.controller, self.health, links)
+        self.health = Health(metadata, quorum, links, spawn)
+        self.service = Service(metadata, quorum, self.controller, self.health, links, spawn)
         self.operations = Operations(metadata)
         self.partition_orders = PartitionOrders(metadata, guard)
-        self.reassignments = Reassignments(metadata, self.controller, links, guard)
+        self.reassignments = Reassignments(metadata, self.controller, links, guard, spawn)
         self.replication = Replication(
             config,
             table,

@@ -20,9 +20,11 @@ from goqueue.model.cluster_errors import NodeNotFound
 from goqueue.model.errors import GoQueueError, InvariantViolation
 from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.ports import Copying, PeerLinks
+from goqueue.node.commit import Spawn
 from goqueue.node.guard import Guard
 from goqueue.node.metadata import Metadata
 from goqueue.node.requests import NO_LEADER, PartitionFacts
+from goqueue.node.shared_round import SharedRound
 
 logger = logging.getLogger(__name__)
 _SIZES_S: Final = 5.0  # for all topics together: a leader that does not answer takes as long by itself
@@ -96,12 +98,15 @@ class Sizes(Protocol):
 
 
 class Reassignments:
-    def __init__(self, metadata: Metadata, controller: Controller, links: PeerLinks, guard: Guard) -> None:
+    def __init__(
+        self, metadata: Metadata, controller: Controller, links: PeerLinks, guard: Guard, spawn: Spawn
+    ) -> None:
         """`guard`: the catalogue of a node that starts may lack plans that are under way."""
         self._guard = guard
         self._metadata = metadata
         self._controller = controller
         self._links = links
+        self._copying_round = SharedRound(self._copying, spawn)
 
     @property
     def _catalog(self) -> Catalog:
@@ -126,7 +131,7 @@ class Reassignments:
     async def all(self) -> list[PlanView]:
         """The latest first."""
         self._guard.admit_read()
-        copying = await self._copying()
+        copying = await self._copying_round.ask()
         views: list[PlanView] = []
         for plan in reversed(self._catalog.plans.all()):
             views.append(self._view(plan, copying))
@@ -136,7 +141,7 @@ class Reassignments:
     async def get(self, id: int) -> PlanView:
         self._guard.admit_read()
         plan = self._catalog.plans.get(id)
-        return self._view(plan, await self._copying() if plan.state.is_active else [])
+        return self._view(plan, await self._copying_round.ask() if plan.state.is_active else [])
 
     async def pause(self, id: int) -> PlanView:
         return await self._change(PausePlan(id))

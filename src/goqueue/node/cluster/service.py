@@ -28,20 +28,29 @@ from goqueue.node.cluster.ports import (
     PeerLinks,
 )
 from goqueue.node.cluster.quorum import Quorum
+from goqueue.node.commit import Spawn
 from goqueue.node.metadata import Metadata
+from goqueue.node.shared_round import SharedRound
 
 logger = logging.getLogger(__name__)
 
 
 class Service:
     def __init__(
-        self, metadata: Metadata, quorum: Quorum, controller: Controller, health: Health, links: PeerLinks
+        self,
+        metadata: Metadata,
+        quorum: Quorum,
+        controller: Controller,
+        health: Health,
+        links: PeerLinks,
+        spawn: Spawn,
     ) -> None:
         self._metadata = metadata
         self._quorum = quorum
         self._controller = controller
         self._health = health
         self._links = links
+        self._views_round = SharedRound(self._views, spawn)
         self.incarnation: Callable[[], str] = str  # of this process, once it is known
 
     # ---------------------------------------------------------------- nodes
@@ -99,7 +108,11 @@ class Service:
         )
 
     async def nodes_told(self) -> list[NodeView]:
-        """As the controller sees them, for it hears their heartbeats. Where it does not answer, as this node does."""
+        """As the controller sees them, for it hears their heartbeats. Where it does not answer, as this node does. It is asked once for
+        all who wait."""
+        return await self._views_round.ask()
+
+    async def _views(self) -> list[NodeView]:
         controller = self._quorum.leader
         if controller is not None and controller != self._quorum.name:
             try:
