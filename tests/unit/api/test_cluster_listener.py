@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import struct
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -424,21 +425,24 @@ def test_connection_that_says_nothing_is_closed(loop: str, monkeypatch: pytest.M
     play(loop, main())
 
 
-def test_silent_connections_have_a_bound(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_have_a_bound_and_the_oldest_gives_way(
+    loop: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever holds them open keeps no node out."""
     monkeypatch.setattr(cluster_listener, "SILENT_COUNT_MAX", 2)
 
     async def main() -> None:
-        async with (
-            stationed() as station,
-            connected(station) as first,
-            connected(station),
-            connected(station) as third,
-        ):
-            assert await _rest(third) == b""
-            first[1].write(http("GET", "/cluster/health"))
-            assert (await answer(first))[0] == 200
+        async with stationed() as station, AsyncExitStack() as stack:
+            silent = [await stack.enter_async_context(connected(station)) for _ in range(6)]
+            for one in silent[:4]:
+                assert await _rest(one) == b""
+            for one in silent[4:]:
+                one[1].write(http("GET", "/cluster/health"))
+                assert (await answer(one))[0] == 200
 
-    play(loop, main())
+    with caplog.at_level(logging.WARNING):
+        play(loop, main())
+    assert len([one for one in caplog.messages if "sent nothing" in one]) == 1
 
 
 def test_listener_stops_with_answers_given_and_silent_connections_closed(loop: str) -> None:

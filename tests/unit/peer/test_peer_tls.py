@@ -13,6 +13,7 @@ import pytest
 from tests.support.kafka_sockets import LOOPS, answer_of, run_on
 from tests.support.peers import Links, Station
 
+from goqueue.api.cluster import listener
 from goqueue.api.kafka.call import Answer, Api, Call
 from goqueue.model.cluster_errors import PeerUnreachable
 from goqueue.node.cluster.ports import Beat, ReplicaRound
@@ -88,6 +89,22 @@ def test_node_without_a_certificate_gets_no_answer(loop: str, folder: Path) -> N
         with pytest.raises(PeerUnreachable):
             await links.fetch("n1", ReplicaRound(0, []), wait_ms=0, bytes_max=1)
         await links.close()
+        await station.stop()
+
+    run_on(loop, main())
+
+
+def test_connection_that_does_not_begin_with_tls_is_closed_as_soon_as_any_that_is_silent(
+    loop: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "FIRST_BYTE_S_MAX", 0.05)
+
+    async def main() -> None:
+        station = await Station("n1", context=serving(folder)).start()
+        assert station.address is not None
+        reader, writer = await asyncio.open_connection(*station.address)
+        assert await reader.read() == b""
+        writer.close()
         await station.stop()
 
     run_on(loop, main())

@@ -37,14 +37,19 @@ class ClusterListener:
         self._http = http
         self._frames = frames
         self._context = context
-        self._silent: dict[_FirstByte, None] = {}
+        self._silent = _Silent()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> tuple[str, int]:
         """Listen; the address in use, which differs from the one asked for where the port was 0."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._connect, self._host, self._port, backlog=_BACKLOG, ssl=self._context
+            self._connect,
+            self._host,
+            self._port,
+            backlog=_BACKLOG,
+            ssl=self._context,
+            ssl_handshake_timeout=None if self._context is None else FIRST_BYTE_S_MAX,
         )
         host, port = self._server.sockets[0].getsockname()[:2]
         return host, port
@@ -54,8 +59,7 @@ class ClusterListener:
         if self._server is None:
             return
         self._server.close()
-        for silent in list(self._silent):
-            silent.abort()
+        self._silent.abort()
         await asyncio.gather(self._http.stop(grace_s), self._frames.stop(grace_s))
         await self._server.wait_closed()
 
@@ -63,10 +67,41 @@ class ClusterListener:
         return _FirstByte(self._http, self._frames, self._silent)
 
 
+class _Silent:
+    """Connections that have sent nothing yet. Where there are too many, the oldest gives way: a node sends as soon as it is connected, and
+    whoever does not may keep none out."""
+
+    def __init__(self) -> None:
+        self._ones: dict[_FirstByte, None] = {}  # in the order they came
+        self._is_warned = False  # since there were none
+
+    def add(self, one: _FirstByte) -> None:
+        self._ones[one] = None
+        if len(self._ones) <= SILENT_COUNT_MAX:
+            return
+        if not self._is_warned:
+            self._is_warned = True
+            logger.warning(
+                "silent peer connections are closed reason='%d have sent nothing'", len(self._ones)
+            )
+        oldest = next(iter(self._ones))
+        self.drop(oldest)
+        oldest.abort()
+
+    def drop(self, one: _FirstByte) -> None:
+        self._ones.pop(one, None)
+        if not self._ones:
+            self._is_warned = False
+
+    def abort(self) -> None:
+        for one in list(self._ones):
+            one.abort()
+
+
 class _FirstByte(asyncio.Protocol):
     """Stands in until the first byte has come."""
 
-    def __init__(self, http: HttpSide, frames: FrameSide, silent: dict[_FirstByte, None]) -> None:
+    def __init__(self, http: HttpSide, frames: FrameSide, silent: _Silent) -> None:
         self._http = http
         self._frames = frames
         self._silent = silent
@@ -75,14 +110,8 @@ class _FirstByte(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        if len(self._silent) >= SILENT_COUNT_MAX:
-            logger.warning(
-                "peer connection refused reason='%d others have sent nothing yet'", len(self._silent)
-            )
-            self._transport.abort()
-            return
-        self._silent[self] = None
         self._patience = asyncio.get_running_loop().call_later(FIRST_BYTE_S_MAX, self.abort)
+        self._silent.add(self)
 
     def data_received(self, data: bytes) -> None:
         transport = self._transport
@@ -105,7 +134,7 @@ class _FirstByte(asyncio.Protocol):
             self._transport.abort()
 
     def _leave(self) -> None:
-        self._silent.pop(self, None)
+        self._silent.drop(self)
         if self._patience is not None:
             self._patience.cancel()
 
