@@ -27,8 +27,10 @@ class Told:
         self._played, self._name = played, name
         join, assign = Membership.join, Replication.assign
 
-        async def joined(membership: Membership, endpoints: Any, *, lost: list[tuple[str, int]]) -> Any:
-            entry = await join(membership, endpoints, lost=lost)
+        async def joined(
+            membership: Membership, endpoints: Any, *, lost: list[tuple[str, int]], previous: list[str]
+        ) -> Any:
+            entry = await join(membership, endpoints, lost=lost, previous=previous)
             if lost and entry.name == name:
                 self.lost.append(lost)
             return entry

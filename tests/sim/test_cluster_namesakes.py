@@ -8,6 +8,7 @@ import pytest
 from tests.support.sim_clusters import PlayedCluster, in_cluster
 
 from goqueue import __version__
+from goqueue.core.cluster.events import NodeRegistered
 from goqueue.core.cluster.levels import LEVEL_NEWEST
 from goqueue.core.cluster.liveness import Status
 from goqueue.core.cluster.nodes import Endpoints
@@ -46,6 +47,47 @@ def test_a_node_that_stands_still_keeps_its_name_until_it_is_dead() -> None:
         await controller.join(join)
 
     in_cluster(play)
+
+
+def test_a_node_that_goes_on_when_another_has_its_name_ends() -> None:
+    """It would take what the other one leads for its own. It learns of it by the log, or by a snapshot of the catalogue."""
+
+    async def play(played: PlayedCluster) -> None:
+        await played.create(replication_factor=3)
+        host = played.cluster.controller()
+        assert host is not None
+        controller = controller_of(played, host.name)
+        silent, other = (name for name in played.cluster.names if name != host.name)
+        assert not played.node(silent).failed.is_set()
+        played.cluster.hosts[silent].pause()
+        await played.until(lambda: controller.status(silent) is Status.DEAD)
+        await controller.join(Join(silent, "another", ELSEWHERE, version=__version__, level=LEVEL_NEWEST))
+        node = played.node(silent)
+        played.cluster.hosts[silent].resume()
+        await played.until(node.failed.is_set)
+        assert isinstance(node.failure, NameTaken)
+        assert node.failure.details == {
+            "node": silent,
+            "address": "elsewhere:7000",
+            "other": f"{silent}:7000",
+        }
+
+        metadata = played.node(other)._metadata
+        state = metadata.snapshot()
+        metadata.catalog.apply(renamed(played, other))
+        taken = metadata.snapshot()
+        metadata.restore(0, state)
+        assert not played.node(other).failed.is_set()
+        metadata.restore(0, taken)
+        await played.until(played.node(other).failed.is_set)
+
+    in_cluster(play)
+
+
+def renamed(played: PlayedCluster, name: str) -> NodeRegistered:
+    entry = played.node(name)._metadata.catalog.node(name)
+    assert entry is not None
+    return NodeRegistered(name, entry.number, "another", ELSEWHERE, entry.rack, entry.version)
 
 
 def controller_of(played: PlayedCluster, name: str) -> Controller:

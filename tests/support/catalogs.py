@@ -55,10 +55,22 @@ class CatalogRun:
         lost: list[tuple[str, int]] | None = None,
         rack: str = "",
         level: int = LEVEL_NEWEST,
+        previous: list[str] | None = None,
     ) -> None:
         self._starts += 1
         name = f"n{number}"
-        self.run(RegisterNode(name, f"{name}/{self._starts}", endpoints(name), rack, "1", lost or [], level))
+        self.run(
+            RegisterNode(
+                name,
+                f"{name}/{self._starts}",
+                endpoints(name),
+                rack,
+                "1",
+                lost or [],
+                level,
+                previous or [],
+            )
+        )
 
     def raise_level(self, level: int = LEVEL_NEWEST, *, without: int | None = None) -> list[Event]:
         """As a controller that has heard of all nodes but perhaps one."""

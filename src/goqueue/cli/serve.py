@@ -73,7 +73,7 @@ async def run_broker(config: Config, *, on_ready: OnReady, stop: Stop | None = N
         folder.release()
     if node.failed.is_set():
         # Without a checkpoint of a state that cannot be trusted: the next start reads the log again.
-        if isinstance(node.failure, WrongCluster):
+        if isinstance(node.failure, WrongCluster | NameTaken):
             raise BrokerFailed(node.failure.sentence)
         raise BrokerFailed("the broker stopped because of an internal error; its log says which")
 

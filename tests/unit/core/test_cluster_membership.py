@@ -149,6 +149,51 @@ def test_an_eligible_one_that_has_lost_something_is_so_no_more() -> None:
     assert cluster.state().leader == NO_LEADER
 
 
+@pytest.mark.parametrize("is_in_sync", [True, False])
+def test_a_folder_that_does_not_know_who_registered_last_has_lost_all_that_it_held(is_in_sync: bool) -> None:
+    """It is a copy from before that, or what stood still meanwhile."""
+    cluster = CatalogRun(3)
+    cluster.create(1, 2, name="a", min_in_sync=2)
+    cluster.create(1, 2, name="b", min_in_sync=2)
+    cluster.create(1, name="alone")
+    older = [cluster.incarnation(1)]
+    cluster.start(1)
+    if is_in_sync:
+        for name in ("a", "b"):
+            cluster.propose(2, 1, topic=name)
+    before = cluster.state("a")
+    assert (before.in_sync, before.eligible) == (((1, 2), ()) if is_in_sync else ((2,), (1,)))
+    cluster.register(1, previous=older)
+    for name in ("a", "b"):
+        assert (cluster.state(name).in_sync, cluster.state(name).eligible) == ((2,), ())
+    cluster.unfence(1)
+    cluster.fence(2)
+    assert cluster.state("a").leader == NO_LEADER
+    alone = cluster.state("alone")
+    assert (alone.leader, alone.in_sync, alone.unclean_epoch > NEVER) == (1, (1,), True)
+    assert cluster.replayed().snapshot() == cluster.catalog.snapshot()
+
+
+@pytest.mark.parametrize("knows", ["it", "it and others", "none"])
+def test_a_folder_that_knows_who_registered_last_or_knows_of_nobody_has_lost_nothing(knows: str) -> None:
+    """A version from before that was noted knows of nobody. One that has died may have registered or not."""
+    cluster = CatalogRun(2)
+    cluster.create(1, 2, min_in_sync=2)
+    last = cluster.incarnation(1)
+    cluster.register(1, previous={"it": [last], "it and others": ["x", last, "y"], "none": []}[knows])
+    assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), (1,))
+
+
+def test_a_node_that_is_new_has_nothing_to_lose_whatever_its_folder_knows() -> None:
+    """It was removed, say."""
+    cluster = CatalogRun(2)
+    cluster.fence(2)
+    cluster.run(RemoveNode("n2"))
+    cluster.register(2, previous=["x"])
+    cluster.create(1, 2)
+    assert state_of(cluster, 2) is NodeState.FENCED
+
+
 @pytest.mark.parametrize("away", [1, 2, 3])
 def test_after_a_power_cut_of_all_the_others_lead_without_the_one_that_stays_away(away: int) -> None:
     cluster = CatalogRun(3)

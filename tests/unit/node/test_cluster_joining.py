@@ -80,12 +80,12 @@ def test_a_heartbeat_that_is_not_known_does_not_get_ahead_of_what_is_lost() -> N
     async def main(loop: SimLoop) -> None:
         others = Others()
         membership = member(others)
-        await membership.join(ENDPOINTS, lost=[])
+        await membership.join(ENDPOINTS, lost=[], previous=[])
         beating = asyncio.ensure_future(membership.run())
         await asyncio.sleep(0.01)
         others.is_silent = True
         membership.begin_again("b")
-        reporting = asyncio.ensure_future(membership.join(ENDPOINTS, lost=LOST))
+        reporting = asyncio.ensure_future(membership.join(ENDPOINTS, lost=LOST, previous=[]))
         await asyncio.sleep(0.01)
         others.leader = "n3"
         await asyncio.sleep(20)
@@ -105,14 +105,36 @@ def test_what_was_lost_is_not_said_again_once_it_was_heard() -> None:
     async def main(loop: SimLoop) -> None:
         others = Others()
         membership = member(others)
-        await membership.join(ENDPOINTS, lost=[])
+        await membership.join(ENDPOINTS, lost=[], previous=[])
         beating = asyncio.ensure_future(membership.run())
         membership.begin_again("b")
-        await membership.join(ENDPOINTS, lost=LOST)
+        await membership.join(ENDPOINTS, lost=LOST, previous=[])
         others.forget()
         await asyncio.sleep(20)
         assert others.known == "b"
         assert [(join.incarnation, join.lost) for join in others.said] == [("a", []), ("b", LOST), ("b", [])]
+        beating.cancel()
+
+    run(main, seed=1)
+
+
+def test_a_process_that_joins_again_says_that_it_was_the_last_one() -> None:
+    """If it is not, it stood still while another one was in its place, and has only what was there before that."""
+
+    async def main(loop: SimLoop) -> None:
+        others = Others()
+        membership = member(others)
+        await membership.join(ENDPOINTS, lost=[], previous=["x", "a"])
+        beating = asyncio.ensure_future(membership.run())
+        for _ in range(2):
+            others.forget()
+            await asyncio.sleep(20)
+        assert [join.previous for join in others.said] == [["x", "a"]] * 3
+        membership.begin_again("b")
+        await membership.join(ENDPOINTS, lost=LOST, previous=[])
+        others.forget()
+        await asyncio.sleep(20)
+        assert [join.previous for join in others.said[3:]] == [[], ["b"]]
         beating.cancel()
 
     run(main, seed=1)
@@ -124,7 +146,7 @@ def test_an_answer_to_an_older_incarnation_does_not_count_for_the_next() -> None
     async def main(loop: SimLoop) -> None:
         others = Others()
         membership = member(others)
-        await membership.join(ENDPOINTS, lost=[])
+        await membership.join(ENDPOINTS, lost=[], previous=[])
         hold = asyncio.Event()
         join = others.join
 
@@ -140,7 +162,7 @@ def test_an_answer_to_an_older_incarnation_does_not_count_for_the_next() -> None
         beating = asyncio.ensure_future(membership.run())
         await asyncio.sleep(0.01)  # it joins again, as "a"
         membership.begin_again("b")
-        reporting = asyncio.ensure_future(membership.join(ENDPOINTS, lost=LOST))
+        reporting = asyncio.ensure_future(membership.join(ENDPOINTS, lost=LOST, previous=[]))
         await asyncio.sleep(0.5)
         hold.set()
         await asyncio.sleep(0.1)

@@ -112,6 +112,7 @@ class RegisterNode(Struct, frozen=True, tag=True, tag_field="command"):
     version: str = ""
     lost: list[tuple[str, int]] = []  # partitions that are not there, or damaged
     level: int = 1  # of features, that it understands; who says nothing is from before there were levels
+    previous: list[str] = []  # incarnations that its folder knows of; none where that is not known
 
 
 class UnfenceNode(Struct, frozen=True, tag=True, tag_field="command"):

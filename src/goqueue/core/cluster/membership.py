@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import assert_never
 
 from goqueue.core.cluster.commands import (
@@ -50,7 +51,8 @@ def register(cluster: Cluster, command: RegisterNode, *, level: int, has_own_top
     """A process has started: whatever ran on the node before is gone, and this one leads nothing yet. A proposal to let the node in
     may be under way that counts on what the process before had on a disk that is lost since; nothing else tells it from one that is
     about this process, so the epochs of all that the node holds are counted up. Of a clean start, too: folders that nobody
-    counted on are not reported as lost, and a leader has to propose anew in any case."""
+    counted on are not reported as lost, and a leader has to propose anew in any case. With a folder that was put back from a copy all
+    that the node holds counts as lost: each log may be whole, and end before what others count on."""
     if command.level < level:
         raise LevelTooLow(
             f"node {command.name!r} (version {command.version or 'unknown'}) understands feature level {command.level}, and the "
@@ -66,13 +68,19 @@ def register(cluster: Cluster, command: RegisterNode, *, level: int, has_own_top
     registered = NodeRegistered(
         command.name, number, command.incarnation, command.endpoints, command.rack, command.version
     )
-    lost = set(command.lost)
+    lost, is_all_lost = set(command.lost), is_put_back(known, command.previous)
     draft = Draft(cluster, {**cluster.nodes.states(), number: NodeState.FENCED})
     for topic, index in cluster.partitions.held_by(number):
-        is_lost = (topic, index) in lost
+        is_lost = is_all_lost or (topic, index) in lost
         _take_out(cluster, draft, topic, index, number, is_lost=is_lost)
         draft.count_up(topic, index)
     return [registered, *draft.events()]
+
+
+def is_put_back(known: NodeEntry | None, previous: Collection[str]) -> bool:
+    """Another process has registered since, with another folder of this node or a later state of this one; or it is still there, and the
+    one that registers now is what stood still meanwhile."""
+    return known is not None and bool(previous) and known.incarnation not in previous
 
 
 def raise_level(cluster: Cluster, level: int, command: RaiseLevel) -> list[Event]:

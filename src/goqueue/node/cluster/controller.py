@@ -24,6 +24,7 @@ from goqueue.core.cluster.commands import (
 from goqueue.core.cluster.events import NodeRemoved
 from goqueue.core.cluster.levels import LEVEL_OLDEST, VOTERS_LEVEL
 from goqueue.core.cluster.liveness import Liveness, Status
+from goqueue.core.cluster.membership import is_put_back
 from goqueue.core.cluster.nodes import NodeEntry, NodeState
 from goqueue.model.cluster_errors import NameTaken, NotController
 from goqueue.model.errors import GoQueueError
@@ -72,7 +73,12 @@ class Controller:
             version=join.version,
             level=join.level,
             lost=join.lost,
+            previous=join.previous,
         )
+        if is_put_back(self._metadata.catalog.node(join.name), join.previous):
+            logger.warning(
+                "the folder of a node is older than the node; what it holds counts as lost name=%s", join.name
+            )
         done = await self._metadata.decide(command)
         self._liveness.heard(join.name, join.incarnation, monotonic_ms())
         self._note_level(join.name, join.incarnation, join.level)

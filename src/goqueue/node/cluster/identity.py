@@ -1,6 +1,7 @@
 """Who this data folder belongs to: `node.json`, written when the node has joined its cluster, before anything of the cluster is.
 
 It also says where nodes are that nobody has configured: some may vote by now, and without them the log cannot be read to find out.
+And it says which processes have registered with this folder: a copy of it that is put back does not know of those that came after it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from goqueue.model.cluster_errors import WrongCluster
 from goqueue.model.errors import StorageError
 
 _FILE = "node.json"
+_KEPT = 8  # incarnations: the last that has joined, and those before it whose requests may still be under way
+_INCARNATION_COUNT_MAX = 100
 
 
 class Identity(Struct, frozen=True):
@@ -21,6 +24,9 @@ class Identity(Struct, frozen=True):
     addresses: dict[
         str, str
     ] = {}  # of nodes that are not among the configured peers: where each was last, as `host:port`
+    incarnations: list[
+        str
+    ] = []  # that have registered with this folder, or may have, in order; none where that is not known
 
 
 class IdentityFile:
@@ -74,6 +80,26 @@ class IdentityFile:
 
     def note_addresses(self, identity: Identity, addresses: dict[str, str]) -> Identity:
         noted = structs.replace(identity, addresses=addresses)
+        self._save(noted)
+        return noted
+
+    def note_joining(self, identity: Identity, incarnation: str) -> Identity:
+        """Before it registers, for it may not live to hear the answer. Not in a folder that does not know of those before: it would look
+        as if there had been none."""
+        if not identity.incarnations:
+            return identity
+        noted = [*identity.incarnations, incarnation]
+        if len(noted) > _INCARNATION_COUNT_MAX:
+            del noted[_KEPT]  # the one that has joined last is before it
+        return self._with_incarnations(identity, noted)
+
+    def note_joined(self, identity: Identity, incarnation: str) -> Identity:
+        """None that is older is registered any more."""
+        before = [each for each in identity.incarnations if each != incarnation]
+        return self._with_incarnations(identity, [*before, incarnation][-_KEPT:])
+
+    def _with_incarnations(self, identity: Identity, incarnations: list[str]) -> Identity:
+        noted = structs.replace(identity, incarnations=incarnations)
         self._save(noted)
         return noted
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 
 from goqueue import __version__
 from goqueue.core.catalog import AlterPartitions, Event, NodeRegistered, NodeRemoved, NodeStateChanged
 from goqueue.core.cluster.commands import InSyncProposal
 from goqueue.core.cluster.events import ClusterNamed
-from goqueue.core.cluster.nodes import Endpoints, NodeState
+from goqueue.core.cluster.nodes import Endpoints, NodeEntry, NodeState
 from goqueue.core.cluster.partitions import NEVER
 from goqueue.core.raft.config import RaftConfig
 from goqueue.log.disk import Disk
+from goqueue.model.cluster_errors import NameTaken
 from goqueue.model.errors import GoQueueError, StorageError
 from goqueue.node.clock import Clock
 from goqueue.node.cluster.confirming import Confirming
@@ -114,6 +115,8 @@ class ClusterMember:
         self._configured = {peer.name for peer in config.peers}
         self._writing = asyncio.Lock()  # of the identity
         self._reporting = asyncio.Lock()
+        self._address = ""  # where this node listens for others
+        self._own: set[str] = set()  # incarnations of this folder, also those of processes before this one
         self._has_ended = False
         self._spawn = spawn
         metadata.when_applied(self._note_nodes)
@@ -134,10 +137,23 @@ class ClusterMember:
 
     async def join(self, endpoints: Endpoints) -> None:
         """Become one of them, fenced; the catalogue is known when this returns."""
-        node = await self.membership.join(endpoints, lost=[])
-        await self._note_cluster()
+        self._address = endpoints.cluster
+        node = await self._register(endpoints, self.membership.incarnation, lost=[])
         self.replication.number = node.number
         self._remember()
+
+    async def _register(
+        self, endpoints: Endpoints, incarnation: str, *, lost: list[tuple[str, int]]
+    ) -> NodeEntry:
+        previous = self._identity.incarnations
+        self._own |= {*previous, incarnation}
+        await self._save(lambda: self._file.note_joining(self._identity, incarnation))
+        if incarnation != self.membership.incarnation:
+            self.membership.begin_again(incarnation)
+        node = await self.membership.join(endpoints, lost=lost, previous=previous)
+        await self._note_cluster()
+        await self._save(lambda: self._file.note_joined(self._identity, incarnation))
+        return node
 
     async def _note_cluster(self) -> None:
         cluster_id = self._metadata.catalog.cluster_id
@@ -153,8 +169,7 @@ class ClusterMember:
         if lost:
             logger.error("partitions are missing or damaged count=%d first=%s-%d", len(lost), *lost[0])
             async with self._reporting:
-                self.membership.begin_again(self._ids.fresh())
-                await self.membership.join(endpoints, lost=lost)
+                await self._register(endpoints, self._ids.fresh(), lost=lost)
 
     def work(self) -> list[Coroutine[None, None, None]]:
         """What has to run all the time."""
@@ -183,6 +198,7 @@ class ClusterMember:
         for event in events:
             if isinstance(event, NodeRegistered):
                 self.replication.note_started(event.number)
+                self._check_name(event.name, event.incarnation, event.endpoints)
         if any(isinstance(one, NodeStateChanged) and one.state is not NodeState.FENCED for one in events):
             self.replication.note_unfenced()
 
@@ -191,7 +207,18 @@ class ClusterMember:
         self._remember()
         for node in self._metadata.catalog.nodes():
             self.replication.note_started(node.number)
+            self._check_name(node.name, node.incarnation, node.endpoints)
         self.replication.note_unfenced()
+
+    def _check_name(self, name: str, incarnation: str, endpoints: Endpoints) -> None:
+        """One that stood still may have lost its name to another process meanwhile: it would lead what that one leads."""
+        is_other = name == self._quorum.name and incarnation not in self._own
+        if is_other and self.replication.has_joined:
+            self._spawn(self._end_as_former(NameTaken(name, endpoints.cluster, self._address)))
+
+    async def _end_as_former(self, error: NameTaken) -> None:
+        """What a task of the node raises ends it."""
+        raise error
 
     def _remember(self) -> None:
         """Only once it has joined: what is replayed before is older than what is remembered."""
@@ -213,15 +240,17 @@ class ClusterMember:
             logger.warning("the id of the cluster could not be saved error=%r", str(error))
 
     async def _save_addresses(self) -> None:
+        await self._save(lambda: self._file.note_addresses(self._identity, self._strangers()))
+
+    async def _save(self, note: Callable[[], Identity]) -> None:
+        """If the disk takes it: without that the node is found a little later, or taken for one whose folder was put back, and goes on."""
         async with self._writing:
             if self._has_ended:
                 return
             try:
-                self._identity = await self._threads.run(
-                    lambda: self._file.note_addresses(self._identity, self._strangers())
-                )
+                self._identity = await self._threads.run(note)
             except (OSError, GoQueueError) as error:
-                logger.warning("the addresses of other nodes could not be saved error=%r", str(error))
+                logger.warning("what is known of the cluster could not be saved error=%r", str(error))
 
     def _name_of(self, number: int) -> str | None:
         node = self._metadata.catalog.node_by_number(number)

@@ -110,9 +110,11 @@ class Membership:
         """As if the process had started anew: what the controller knew of it holds no more. It joins next."""
         self._incarnation, self._join = incarnation, None
 
-    async def join(self, endpoints: Endpoints, *, lost: list[tuple[str, int]]) -> NodeEntry:
+    async def join(
+        self, endpoints: Endpoints, *, lost: list[tuple[str, int]], previous: list[str]
+    ) -> NodeEntry:
         """Until a controller has taken it in and this node knows everything up to then. However long it takes: without a
-        majority there is no controller."""
+        majority there is no controller. `previous` are the incarnations that the folder knows of."""
         self._join = Join(
             self._quorum.name,
             self._incarnation,
@@ -121,16 +123,19 @@ class Membership:
             version=self._version,
             level=self._config.feature_level_max,
             lost=lost,
+            previous=previous,
         )
         return await self._taken_in(self._join)
 
     async def _taken_in(self, join: Join) -> NodeEntry:
         """A controller heeds only the first that it hears of an incarnation, so whoever joins says the same until one of them is
         answered: a heartbeat that finds the node not known must not get ahead of the news of what is lost. What was lost then
-        may be there again later, and is not said once more."""
+        may be there again later, and is not said once more. This process has been registered by then: if it finds another one in
+        its place that is not of its folder, it has what was there before that one."""
         done = await self._until_joined(join)
         if self._join is join:
-            self._join = structs.replace(join, lost=[])
+            before = [each for each in join.previous if each != join.incarnation]
+            self._join = structs.replace(join, lost=[], previous=[*before, join.incarnation])
         await self._quorum.until_applied(done.index)
         node = self._metadata.catalog.node(self._quorum.name)
         if node is None:

@@ -31,6 +31,9 @@ class Join(Struct, frozen=True):
     version: str = ""
     lost: list[tuple[str, int]] = []  # partitions that are not there, or damaged
     level: int = 1  # of features, that it understands; a version from before there were levels says nothing
+    previous: list[
+        str
+    ] = []  # incarnations that its folder knows to have registered; none where that is not known
 
 
 class Copying(Struct, frozen=True, array_like=True):

@@ -1,0 +1,58 @@
+"""What a node's folder knows of the processes that have registered with it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from goqueue.log.disk import replace_file
+from goqueue.node.cluster.identity import Identity, IdentityFile
+from goqueue.node.cluster.ports import Join
+from goqueue.sim.disk import SimDisk
+
+
+def folder() -> tuple[SimDisk, IdentityFile]:
+    disk = SimDisk(Random(1))
+    return disk, IdentityFile(disk.mount())
+
+
+def test_who_registers_is_noted_before_and_after() -> None:
+    """The process may die between the two: then both may be the last one that is known."""
+    disk, file = folder()
+    identity = file.note_joined(Identity("n1", "c"), "a")
+    identity = file.note_joining(identity, "b")
+    disk.crash()
+    file = IdentityFile(disk.mount())
+    assert file.begin("n1") == identity == Identity("n1", "c", incarnations=["a", "b"])
+    identity = file.note_joined(file.note_joining(identity, "c"), "c")
+    disk.crash()
+    assert IdentityFile(disk.mount()).begin("n1").incarnations == ["a", "b", "c"]
+
+
+def test_a_folder_that_knows_of_nobody_does_not_note_who_may_not_come_to_register() -> None:
+    """An earlier version wrote it, and another incarnation is registered: it would look as if the folder were older than that."""
+    disk, file = folder()
+    replace_file(disk.mount(), "node.json", b'{"name":"n1","cluster_id":"c","addresses":{}}')
+    file = IdentityFile(disk.mount())
+    identity = file.begin("n1")
+    assert file.note_joining(identity, "a") == identity
+    assert IdentityFile(disk.mount()).begin("n1").incarnations == []
+
+
+def test_the_one_that_joined_last_stays_known_however_many_do_not_come_to_it() -> None:
+    _, file = folder()
+    identity = Identity("n1", "c")
+    for number in range(20):
+        identity = file.note_joined(file.note_joining(identity, str(number)), str(number))
+    assert identity.incarnations == [str(number) for number in range(12, 20)]
+    for number in range(20, 300):
+        identity = file.note_joining(identity, str(number))
+    assert len(identity.incarnations) == 100
+    assert {"19", "299", "298"} <= set(identity.incarnations)
+
+
+def test_earlier_versions_know_nothing_of_it_and_are_understood() -> None:
+    assert msgspec.json.decode(b'{"name":"n1"}', type=Identity).incarnations == []
+    join = b'{"name":"n1","incarnation":"a","endpoints":{"http":"h","kafka":"k","cluster":"c"}}'
+    assert msgspec.json.decode(join, type=Join).previous == []
