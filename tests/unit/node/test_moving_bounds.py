@@ -15,6 +15,7 @@ from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.partition_orders import PartitionOrders
 from goqueue.node.cluster.ports import PeerLinks
 from goqueue.node.cluster.reassignment import PlanOrder, Reassignments, WantedMove
+from goqueue.node.commit import Spawn
 from goqueue.node.guard import Guard
 from goqueue.node.metadata import Metadata
 from goqueue.node.requests import PartitionFacts
@@ -53,7 +54,11 @@ def copied(cluster: CatalogRun, sizes: Slow, target: int, topics: Sequence[str])
     """How long it took to foresee that the topics move to the node, and how many bytes that one would copy."""
     known = Known(cluster.catalog)
     plans = Reassignments(
-        cast(Metadata, known), cast(Controller, None), cast(PeerLinks, None), cast(Guard, known)
+        cast(Metadata, known),
+        cast(Controller, None),
+        cast(PeerLinks, None),
+        cast(Guard, known),
+        cast(Spawn, None),  # nobody is asked what is copied
     )
 
     async def main(loop: object) -> tuple[float, object]:
