@@ -35,6 +35,7 @@ from goqueue.node.transactions.markers import Markers
 from goqueue.node.transactions.metrics import TxnMetrics
 from goqueue.node.transactions.remote import Marker
 from goqueue.node.transactions.verification import Verification
+from goqueue.node.transactions.whereabouts import Whereabouts
 from goqueue.peer.dialling import LinkTimes
 
 ORDERS = TopicPartition("orders", 0)
@@ -49,6 +50,8 @@ class PlayedPlaces:
     def __init__(self, *leaders: str | GoQueueError | None) -> None:
         self._leaders = list(leaders)
         self.own_epoch = 0
+        self.coordinator_epochs = [5]  # likewise
+        self.newest_marker = -1
 
     def leader(self, topic: str, index: int) -> str | None:
         found = self._leaders.pop(0) if len(self._leaders) > 1 else self._leaders[0]
@@ -58,6 +61,13 @@ class PlayedPlaces:
 
     def epoch(self, topic: str, index: int) -> int:
         return self.own_epoch
+
+    def leader_epoch(self, topic: str, index: int) -> int:
+        epochs = self.coordinator_epochs
+        return epochs.pop(0) if len(epochs) > 1 else epochs[0]
+
+    def marker_epoch(self, topic: str, index: int, producer_id: int) -> int:
+        return self.newest_marker
 
 
 class PlayedRemote:
@@ -356,6 +366,43 @@ def test_a_check_during_which_another_node_led_is_made_again() -> None:
         checked, _ = verification_of(node, places, remote)
         await checked.of_write("app", PRODUCER, ORDERS, may_add=True)
         assert len(remote.asked) == 2
+
+    in_a_cluster(test)
+
+
+def test_a_coordinator_is_not_believed_of_whose_successor_there_is_a_marker() -> None:
+    """It may not have heard yet that the transaction has ended, and nor may this node that there is another one."""
+
+    async def test(node: Node) -> None:
+        places, remote = PlayedPlaces("node-2", "node-2", "node-3"), PlayedRemote()
+        places.coordinator_epochs, places.newest_marker = [4, 4, 5], 5
+        checked, _ = verification_of(node, places, remote)
+        await checked.of_write("app", PRODUCER, ORDERS, may_add=False)
+        assert [target for target, *_ in remote.asked] == ["node-2", "node-2", "node-3"]
+
+    in_a_cluster(test)
+
+
+def test_a_coordinator_does_not_believe_itself_where_there_is_a_marker_of_its_successor() -> None:
+    async def test(node: Node) -> None:
+        who = await node.transactions.init_producer("app", 60_000)
+        await node.transactions.add_partitions("app", *who, [ORDERS])
+        places = PlayedPlaces(None)
+        checked, _ = verification_of(node, places, PlayedRemote())
+        await checked.of_write("app", who, ORDERS, may_add=False)
+        places.newest_marker = 1
+        with pytest.raises(NotEnoughReplicas, match="coordinator epoch 1"):
+            await checked.of_write("app", who, ORDERS, may_add=False)
+
+    in_a_cluster(test)
+
+
+def test_the_newest_marker_of_a_producer_says_which_coordinator_wrote_it() -> None:
+    async def test(node: Node) -> None:
+        found = Whereabouts(node._table, node.directory)
+        assert found.marker_epoch(*ORDERS, PRODUCER.producer_id) == -1
+        await markers_of(node, PlayedPlaces(None), PlayedRemote()).accept(MARKER, ORDERS)
+        assert found.marker_epoch(*ORDERS, PRODUCER.producer_id) == MARKER.coordinator_epoch
 
     in_a_cluster(test)
 

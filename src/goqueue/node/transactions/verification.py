@@ -1,6 +1,9 @@
 """Whether a producer may write what it sends as part of its transaction (KIP-890): asked of the transaction's coordinator by
 whoever leads the partition, or coordinates the group, before the first write of a transaction there. A late one of a
-transaction that has ended would begin it again, and nobody would end it."""
+transaction that has ended would begin it again, and nobody would end it.
+
+A coordinator that was replaced may take for open what its successor has ended. That it was is known where the marker is: it has the epoch of
+the coordinator that wrote it, and none of an earlier one is believed about that producer any more."""
 
 from __future__ import annotations
 
@@ -121,7 +124,8 @@ class Verification:
         ask: Ask,
     ) -> None:
         if self._remote is None:
-            return await self._here(transactional_id, add, check)
+            await self._here(transactional_id, add, check)
+            return None
         home = transaction_partition(transactional_id, PARTITION_COUNT)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_S
@@ -129,11 +133,12 @@ class Verification:
             try:
                 target = self._whereabouts.leader(TRANSACTIONS_TOPIC, home)
                 if target is None:
-                    return await self._here(transactional_id, add, check)
+                    return self._believe(await self._here(transactional_id, add, check), producer, part)
+                epoch = self._whereabouts.leader_epoch(TRANSACTIONS_TOPIC, home)
                 with self._pledges.made(part, producer.producer_id) as pledge:
                     await ask(self._remote, target)
                     if self._pledges.holds(pledge, part):
-                        return None
+                        return self._believe(epoch, producer, part)
             except _PASSING:
                 if loop.time() >= deadline:
                     raise
@@ -141,7 +146,8 @@ class Verification:
 
     async def _here(
         self, transactional_id: str, add: Decide[None] | None, check: Callable[[TxnShard], None]
-    ) -> None:
+    ) -> int:
+        """The epoch of the coordinator."""
         if add is not None:
             await self._coordinator.decide(transactional_id, add)
         shard = self._coordinator.shard(transactional_id)
@@ -151,4 +157,13 @@ class Verification:
             await shard.settled()
             check(shard.state)
             if shard.state.describe(transactional_id).serial == serial:
-                return
+                return shard.epoch
+
+    def _believe(self, coordinator_epoch: int, producer: ProducerEpoch, part: TopicPartition) -> None:
+        newest = self._whereabouts.marker_epoch(*part, producer.producer_id)
+        if coordinator_epoch < newest:
+            raise NotCoordinator(
+                f"producer {producer.producer_id} has a marker of coordinator epoch {newest} in {part.topic}-{part.partition}; "
+                f"what the coordinator of epoch {coordinator_epoch} says may be over",
+                partition=part.partition,
+            )
