@@ -5,16 +5,24 @@ from __future__ import annotations
 from random import Random
 
 import msgspec
+import pytest
 
 from goqueue.log.disk import replace_file
 from goqueue.node.cluster.identity import Identity, IdentityFile
 from goqueue.node.cluster.ports import Join
 from goqueue.sim.disk import SimDisk
 
+METADATA = "logs/__cluster_metadata"
+
 
 def folder() -> tuple[SimDisk, IdentityFile]:
+    """As it is when a node joins: there is metadata."""
     disk = SimDisk(Random(1))
-    return disk, IdentityFile(disk.mount())
+    mount = disk.mount()
+    mount.make_dir(f"{METADATA}/0")
+    for path in (METADATA, "logs", ""):
+        mount.sync_dir(path)
+    return disk, IdentityFile(mount)
 
 
 def test_who_registers_is_noted_before_and_after() -> None:
@@ -38,6 +46,27 @@ def test_a_folder_that_knows_of_nobody_does_not_note_who_may_not_come_to_registe
     identity = file.begin("n1")
     assert file.note_joining(identity, "a") == identity
     assert IdentityFile(disk.mount()).begin("n1").incarnations == []
+
+
+@pytest.mark.parametrize("known", [["a"], []])
+def test_a_folder_without_its_metadata_is_nobodys_who_has_registered(known: list[str]) -> None:
+    """And stays so where the process dies before it has registered: there is metadata again by then."""
+    disk, file = folder()
+    replace_file(disk.mount(), "node.json", msgspec.json.encode(Identity("n1", "c", incarnations=known)))
+    disk.mount().remove_tree(METADATA)
+    file = IdentityFile(disk.mount())
+    identity = file.begin("n1")
+    assert identity.cluster_id == "c"
+    assert not {"a"} & set(identity.incarnations)
+    file.note_joining(identity, "b")
+    disk.mount().make_dir(f"{METADATA}/0")
+    disk.kill()
+    again = IdentityFile(disk.mount()).begin("n1").incarnations
+    assert again == [*identity.incarnations, "b"]
+
+
+def test_an_empty_disk_is_no_folder_of_anybody() -> None:
+    assert IdentityFile(SimDisk(Random(1)).mount()).begin("n1") == Identity("n1")
 
 
 def test_the_one_that_joined_last_stays_known_however_many_do_not_come_to_it() -> None:

@@ -12,8 +12,11 @@ from msgspec import Struct, structs
 from goqueue.log.disk import Disk, read_file, replace_file
 from goqueue.model.cluster_errors import WrongCluster
 from goqueue.model.errors import StorageError
+from goqueue.model.names import METADATA_TOPIC
+from goqueue.node.folder import LOGS
 
 _FILE = "node.json"
+_NOBODY = "-"
 _KEPT = 8  # incarnations: the last that has joined, and those before it whose requests may still be under way
 _INCARNATION_COUNT_MAX = 100
 
@@ -36,7 +39,8 @@ class IdentityFile:
         self._disk = disk
 
     def begin(self, name: str) -> Identity:
-        """What the last process left."""
+        """What the last process left. Where the metadata is gone, which was there before this file was, somebody has taken it away to put the
+        rest back (docs/cluster.md), or more may be gone: then the folder is nobody's who has registered."""
         found = self._read()
         if found is None:
             return Identity(name)
@@ -44,6 +48,8 @@ class IdentityFile:
             raise StorageError(
                 f"the data folder belongs to node {found.name!r}, not to {name!r}; check --node-id and --data-dir"
             )
+        if not self._disk.list(f"{LOGS}/{METADATA_TOPIC}"):
+            return self._with_incarnations(found, [_NOBODY])
         return found
 
     def refuse_member(self) -> None:
