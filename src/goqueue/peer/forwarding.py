@@ -14,7 +14,7 @@ from goqueue.node.cluster.exchange import ANSWER_HEADER, SIGNATURE_HEADER
 from goqueue.node.cluster.ports import Answer
 from goqueue.peer.dialling import Dialler, Patience
 from goqueue.peer.http import HttpAnswer, HttpLink
-from goqueue.peer.requests import IDLE_S_MAX
+from goqueue.peer.requests import IDLE_S_MAX, read_error
 
 KEPT_COUNT_MAX: Final = 64
 UNDER_WAY_COUNT_MAX: Final = 4_096
@@ -80,6 +80,8 @@ class Forwards:
             return Answer(answer.status, answer.headers, answer.body)
         if answer.status >= 500:  # it has as many connections as it may
             raise PeerUnreachable(f"node {self._target!r} answers {answer.status}", node=self._target)
+        if answer.status == 401:
+            raise Unauthenticated(f"node {self._target!r}: {read_error(answer).error}", node=self._target)
         raise Unauthenticated(
             f"the answer of node {self._target!r} is not signed with this cluster's secret", node=self._target
         )

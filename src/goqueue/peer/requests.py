@@ -122,7 +122,7 @@ class Requests:
                     node=self._target,
                 )
             return
-        told = _read(answer)
+        told = read_error(answer)
         sentence = f"node {self._target!r}: {told.error}"
         if is_signed:
             raise error_told(told.code, sentence, told.details)
@@ -131,7 +131,7 @@ class Requests:
         raise PeerUnreachable(sentence, node=self._target)
 
 
-def _read(answer: HttpAnswer) -> ErrorBody:
+def read_error(answer: HttpAnswer) -> ErrorBody:
     try:
         return ERRORS.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError):

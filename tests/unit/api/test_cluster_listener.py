@@ -125,6 +125,64 @@ def test_answer_is_signed(loop: str) -> None:
     play(loop, main())
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/cluster/health"),
+        ("POST", "/cluster/leave"),
+        ("POST", "/nowhere"),
+        ("GET", "/cluster/heartbeat"),
+    ],
+)
+def test_header_of_another_request_gets_nothing_signed(loop: str, method: str, path: str) -> None:
+    """Whoever holds that one back would give it to the one who waits, as the answer."""
+
+    async def main() -> None:
+        async with stationed() as station, connected(station) as streams:
+            header = signed("POST", "/cluster/heartbeat", BEAT)
+            streams[1].write(http(method, path, BEAT, header=header))
+            status, headers, _ = await answer(streams)
+            assert status == 401
+            assert "goqueue-peer-answer" not in headers
+
+    play(loop, main())
+
+
+def test_second_answer_to_a_request_is_not_signed(loop: str) -> None:
+    """It says that the request is refused, and the first time it was carried out."""
+
+    async def main() -> None:
+        async with stationed() as station:
+            header = signed("POST", "/cluster/heartbeat", BEAT)
+            found = []
+            for _ in range(2):
+                async with connected(station) as streams:
+                    streams[1].write(http("POST", "/cluster/heartbeat", BEAT, header=header))
+                    status, headers, _ = await answer(streams)
+                    found.append((status, "goqueue-peer-answer" in headers))
+            assert found == [(200, True), (401, False)]
+
+    play(loop, main())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [("GET", "/cluster/health", 200), ("POST", "/nowhere", 404), ("GET", "/cluster/leave", 405)],
+)
+def test_answer_to_an_admitted_request_is_signed_whatever_it_says(
+    loop: str, method: str, path: str, expected: int
+) -> None:
+    async def main() -> None:
+        async with stationed() as station, connected(station) as streams:
+            header = signed(method, path)
+            streams[1].write(http(method, path, header=header))
+            status, headers, body = await answer(streams)
+            assert status == expected
+            assert Secret(KEY).is_answer(header, status, body, headers["goqueue-peer-answer"])
+
+    play(loop, main())
+
+
 @pytest.mark.parametrize("path", ["state", "metadata", "nodes"])
 def test_nodes_may_look_and_strangers_may_not(loop: str, path: str) -> None:
     async def main() -> None:

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 from tests.support.kafka_sockets import LOOPS, run_on
-from tests.support.peers import Links, Station
+from tests.support.peers import NOW_MS, Links, Station, StillClock
 from tests.support.ports import port_of_ours
 
 from goqueue.api.cluster.client_requests import ClientRequests
 from goqueue.api.http.asgi import Event, Receive, Send, read_body, send_bytes, wait_for_disconnect
 from goqueue.api.http.relay import PEER
-from goqueue.model.cluster_errors import NotLeader, PeerUnreachable
+from goqueue.model.cluster_errors import NotLeader, PeerUnreachable, Unauthenticated
 from goqueue.model.errors import TopicNotFound
+from goqueue.node.cluster.secret import WINDOW_MS
 from goqueue.node.other_nodes import FACTS, READ, FactsCall, ReadCall
 from goqueue.node.requests import ReadQuery, ReadResult
 from goqueue.sim.loop import SimLoop, run
@@ -97,6 +98,17 @@ def test_who_is_not_of_the_cluster_is_turned_away(loop: str) -> None:
         rest = Rest()
         async with pair(rest, key=b"another secret, as long as need be") as links:
             with pytest.raises(Exception, match="secret"):
+                await links.forward("n1", "GET", "/topics", {}, b"", timeout_s=60)
+        assert not rest.asked
+
+    play(loop, main())
+
+
+def test_clock_that_is_wrong_is_said_so(loop: str) -> None:
+    async def main() -> None:
+        rest = Rest()
+        async with pair(rest, clock=StillClock(NOW_MS + 2 * WINDOW_MS)) as links:
+            with pytest.raises(Unauthenticated, match="check the clocks"):
                 await links.forward("n1", "GET", "/topics", {}, b"", timeout_s=60)
         assert not rest.asked
 

@@ -1,7 +1,8 @@
 """The control plane between nodes as an ASGI application.
 
 A request is verified by its header before its body is read: nobody without the secret makes this node hold a body, or carry
-anything out. The answer is signed in turn. Only the health of the cluster is told to anybody.
+anything out. The answer to what was admitted is signed in turn, and nothing else: whoever holds a request back must not get a signature for
+its header by sending that with another one. Only the health of the cluster is told to anybody.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from goqueue.api.cluster.client_requests import ClientRequests
 from goqueue.api.http.asgi import JSON, ClientGone, Event, Header, Receive, Send, read_body, send_bytes
 from goqueue.api.http.decoding import decode
 from goqueue.api.http.errors import InternalError, WrongMethod, error_body
-from goqueue.model.cluster_errors import Unauthenticated
+from goqueue.model.cluster_errors import Unauthenticated, WrongCluster
 from goqueue.model.errors import GoQueueError, InvalidRequest, InvariantViolation, RouteNotFound, TimedOut
 from goqueue.node.clock import Clock
 from goqueue.node.cluster import exchange
@@ -44,6 +45,14 @@ class _Route:
     status: int = 200
     bytes_max: int = BODY_BYTES_MAX
     is_open: bool = False  # to anybody
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request as it is known by its header."""
+
+    header: str
+    may_sign: bool = False  # the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +101,9 @@ class ClusterApp:
         }
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
-        header = _signature(scope)
+        asked = _Asked(_signature(scope))
         try:
-            answer = await self._answer(scope, receive, header)
+            answer = await self._answer(scope, receive, asked)
         except GoQueueError as error:
             answer = _refusal(error)
         except ClientGone:
@@ -105,28 +114,30 @@ class ClusterApp:
         except Exception:  # the last place where a bug can still become an answer
             logger.exception("request failed method=%s path=%r", scope["method"], scope["path"])
             answer = _refusal(InternalError())
-        await self._send(send, header, answer)
+        await self._send(send, asked, answer)
 
-    async def _answer(self, scope: Event, receive: Receive, header: str) -> _Answer:
+    async def _answer(self, scope: Event, receive: Receive, asked: _Asked) -> _Answer:
         method: str = scope["method"]
         path = scope["raw_path"].decode("latin-1")
         if self._client_requests is not None and path.removeprefix(_PREFIX) not in self._routes:
-            return await self._hand_on(self._client_requests, scope, receive, header)
+            return await self._hand_on(self._client_requests, scope, receive, asked)
+        claim = self._admit(asked, method, path) if asked.header else None
         route = self._find(method, path)
-        if route.is_open:
+        if claim is None:
+            if not route.is_open:
+                raise _unsigned()
             return _Answer(route.status, await route.endpoint("", _EMPTY))
-        claim = self._admit(header, method, path)
         body = await _read(scope, receive, route.bytes_max)
         claim.check_body(body)
         return _Answer(route.status, await route.endpoint(claim.source, body))
 
     async def _hand_on(
-        self, requests: ClientRequests, scope: Event, receive: Receive, header: str
+        self, requests: ClientRequests, scope: Event, receive: Receive, asked: _Asked
     ) -> _Answer:
         target = scope["raw_path"].decode("latin-1")
         if scope["query_string"]:
             target += "?" + scope["query_string"].decode("latin-1")
-        claim = self._admit(header, scope["method"], target)
+        claim = self._admit(asked, scope["method"], target)
         body = await _read(scope, receive, requests.bytes_max)
         claim.check_body(body)
         status, headers, answer = await requests.answer(claim.source, scope, body, receive)
@@ -141,22 +152,30 @@ class ClusterApp:
             raise WrongMethod(method, list(routes))
         return route
 
-    def _admit(self, header: str, method: str, path: str) -> Claim:
-        if not header:
-            raise Unauthenticated(f"the request has no {SIGNATURE_HEADER} header; nodes sign what they ask")
-        return self._secret.admit(
-            header,
-            method,
-            path,
-            target=self._name,
-            now_ms=self._clock.now_ms(),
-            cluster_id=self._cluster_id(),
-        )
+    def _admit(self, asked: _Asked, method: str, path: str) -> Claim:
+        if not asked.header:
+            raise _unsigned()
+        try:
+            claim = self._secret.admit(
+                asked.header,
+                method,
+                path,
+                target=self._name,
+                now_ms=self._clock.now_ms(),
+                cluster_id=self._cluster_id(),
+            )
+        except (
+            WrongCluster
+        ):  # no node of this cluster carries it out, so it is true whoever hears it; it has to be believed
+            asked.may_sign = True
+            raise
+        asked.may_sign = True
+        return claim
 
-    async def _send(self, send: Send, header: str, answer: _Answer) -> None:
+    async def _send(self, send: Send, asked: _Asked, answer: _Answer) -> None:
         headers = list(answer.headers)
-        if header:
-            signature = self._secret.sign_answer(header, answer.status, answer.body)
+        if asked.may_sign:
+            signature = self._secret.sign_answer(asked.header, answer.status, answer.body)
             headers.append((ANSWER_HEADER.encode(), signature.encode()))
         if (
             answer.status >= 400 and not answer.may_go_on
@@ -210,6 +229,10 @@ async def _read(scope: Event, receive: Receive, bytes_max: int) -> bytes:
             return await read_body(scope, receive, bytes_max)
     except TimeoutError:
         raise TimedOut(f"the body did not come within {BODY_S_MAX:g} s") from None
+
+
+def _unsigned() -> Unauthenticated:
+    return Unauthenticated(f"the request has no {SIGNATURE_HEADER} header; nodes sign what they ask")
 
 
 def _signature(scope: Event) -> str:

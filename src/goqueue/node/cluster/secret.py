@@ -2,8 +2,8 @@
 
 A request between nodes carries one header: who asks whom, of which cluster, when, a number used once, and the hash of the body;
 then an HMAC over all that, the method and the path. So a request cannot be altered, sent to another node, or sent again, and who
-does not know the secret is turned away before its body is read. The answer carries an HMAC over the request's header, so that
-the one who asked knows it comes from a node of its cluster. Numbers used once are forgotten when the process ends; until the window
+does not know the secret is turned away before its body is read. The answer to a request that was admitted carries an HMAC over the request's
+header, so that the one who asked knows it comes from a node of its cluster, and from who has carried the request out or refused it. Numbers used once are forgotten when the process ends; until the window
 is over, a request recorded before that could be sent again to the new process. Where that matters, TLS keeps it from being recorded.
 
 Kafka frames are not signed one by one: their connection begins with a login (`goqueue.node.cluster.login`).
