@@ -162,6 +162,29 @@ def test_forgetting_for_lack_of_room_lets_no_replay_through() -> None:
     assert replays.admit("n2", "in time", 5, 10)
 
 
+def test_busy_source_with_a_clock_ahead_shuts_no_other_out() -> None:
+    replays = Replays(1_000, nonce_count_max=10)
+    for at_ms in range(1_000, 1_100):
+        for n in range(3):
+            assert replays.admit("ahead", f"{at_ms} {n}", at_ms + 500, at_ms)
+        for n in range(2):  # in the same millisecond
+            assert replays.admit("n3", f"{at_ms} {n}", at_ms, at_ms)
+            assert not replays.admit("n3", f"{at_ms} {n}", at_ms, at_ms)
+        assert len(replays) == min(10, 5 * (at_ms - 999))
+    for at_ms in range(1_000, 1_100):
+        assert not replays.admit("ahead", f"{at_ms} 0", at_ms + 500, 1_100)
+        assert not replays.admit("n3", f"{at_ms} 0", at_ms, 1_100)
+
+
+def test_sources_that_ask_no_more_leave_their_places() -> None:
+    replays = Replays(1_000, nonce_count_max=10)
+    for n in range(10):
+        assert replays.admit(f"n{n}", "a", n, n)
+    for n in range(10):
+        assert replays.admit("n1", f"later {n}", 5_000, 5_000)
+    assert len(replays) == 10
+
+
 def test_clocks_that_are_put_back_shut_nobody_out() -> None:
     replays = Replays(1_000, nonce_count_max=1)
     assert replays.admit("n2", "a", 50_000, 50_000)

@@ -8,43 +8,67 @@ NONCE_COUNT_MAX = 100_000
 
 
 class Replays:
-    """Remembers requests for as long as their time is within the window. When there are too many, the oldest are forgotten, and
-    nothing as old as those is taken from the same source any more: forgetting never lets a replay through."""
+    """Remembers requests for as long as their time is within the window. When there are too many, the oldest of the source that has most
+    are forgotten, and nothing as old as those is taken from that source any more: forgetting never lets a replay through, and a
+    busy source costs no other its place, whatever its clock says."""
 
     def __init__(self, window_ms: int, nonce_count_max: int = NONCE_COUNT_MAX) -> None:
         self._window_ms = window_ms
         self._nonce_count_max = nonce_count_max
-        self._seen: set[tuple[str, str]] = set()  # only ever asked for membership
-        self._by_time: list[tuple[int, str, str]] = []  # a heap
-        self._floors: dict[str, int] = {}  # by source
+        self._sources: dict[str, _Source] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._by_time)
+        return self._count
 
     def admit(self, source: str, nonce: str, timestamp_ms: int, now_ms: int) -> bool:
         """Whether it is new; its time was found to be within the window."""
-        self._forget_old(now_ms)
-        if (source, nonce) in self._seen or timestamp_ms <= self._floors.get(source, timestamp_ms - 1):
+        of = self._sources.get(source)
+        if of is None:
+            of = self._sources[source] = _Source()
+        self._forget_old(of, now_ms)
+        if nonce in of.seen or (of.floor_ms is not None and timestamp_ms <= of.floor_ms):
             return False
-        self._seen.add((source, nonce))
-        heapq.heappush(self._by_time, (timestamp_ms, source, nonce))
-        if len(self._by_time) > self._nonce_count_max:
-            oldest_ms, of, _ = self._pop()
-            self._floors[of] = max(oldest_ms, self._floors.get(of, oldest_ms))
+        of.seen.add(nonce)
+        heapq.heappush(of.by_time, (timestamp_ms, nonce))
+        self._count += 1
+        if self._count > self._nonce_count_max:
+            self._make_room(now_ms)
         return True
 
-    def _forget_old(self, now_ms: int) -> None:
-        while self._by_time and self._by_time[0][0] < now_ms - self._window_ms:
-            self._pop()
-        if self._floors:
-            # Also those that lie in the future: the clocks were put back, and nobody may be shut out for that.
-            self._floors = {
-                source: floor
-                for source, floor in self._floors.items()
-                if abs(floor - now_ms) <= self._window_ms
-            }
+    def _make_room(self, now_ms: int) -> None:
+        for of in self._sources.values():
+            self._forget_old(of, now_ms)
+        self._sources = {name: of for name, of in self._sources.items() if not of.is_forgotten}
+        if self._count > self._nonce_count_max:
+            most = max(self._sources.values(), key=lambda of: len(of.by_time))
+            oldest_ms = self._pop(most)
+            most.floor_ms = oldest_ms if most.floor_ms is None else max(oldest_ms, most.floor_ms)
 
-    def _pop(self) -> tuple[int, str, str]:
-        timestamp_ms, source, nonce = heapq.heappop(self._by_time)
-        self._seen.discard((source, nonce))
-        return timestamp_ms, source, nonce
+    def _forget_old(self, of: _Source, now_ms: int) -> None:
+        while of.by_time and of.by_time[0][0] < now_ms - self._window_ms:
+            self._pop(of)
+        # Also one that lies in the future: the clocks were put back, and nobody may be shut out for that.
+        if of.floor_ms is not None and abs(of.floor_ms - now_ms) > self._window_ms:
+            of.floor_ms = None
+
+    def _pop(self, of: _Source) -> int:
+        timestamp_ms, nonce = heapq.heappop(of.by_time)
+        of.seen.discard(nonce)
+        self._count -= 1
+        return timestamp_ms
+
+
+class _Source:
+    """What is remembered of one node."""
+
+    __slots__ = ("by_time", "floor_ms", "seen")
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()  # nonces; only ever asked for membership
+        self.by_time: list[tuple[int, str]] = []  # a heap
+        self.floor_ms: int | None = None
+
+    @property
+    def is_forgotten(self) -> bool:
+        return not self.by_time and self.floor_ms is None
