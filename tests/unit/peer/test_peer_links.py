@@ -14,7 +14,8 @@ from tests.support.kafka_sockets import LOOPS, run_on, settle
 from tests.support.peers import ENDPOINTS, NOW_MS, Links, Station, StillClock
 from tests.support.ports import port_of_ours
 
-from goqueue.core.catalog import DeleteTopic
+from goqueue.core.catalog import AlterPartitions, DeleteTopic
+from goqueue.core.cluster.commands import InSyncProposal
 from goqueue.core.raft.messages import AskVote, Message
 from goqueue.model.cluster_errors import NotController, PeerUnreachable, Unauthenticated, WrongCluster
 from goqueue.model.errors import TopicNotFound
@@ -94,6 +95,22 @@ def test_requests_are_answered(loop: str) -> None:
                 ("n2", "n9"),
                 ("", "confirmed"),
             ]
+
+    play(loop, main())
+
+
+def test_node_may_have_lost_all_that_it_can_have_and_say_so_of_its_partitions(loop: str) -> None:
+    name = "x" * 249
+    join = Join("n2", "i", ENDPOINTS, lost=[(name, index) for index in range(60_000)])
+    command = AlterPartitions(
+        2, "i", [InSyncProposal(name, index, 1, 1, [1, 2, 3]) for index in range(5_000)]
+    )
+
+    async def main() -> None:
+        async with pair() as (station, links):
+            assert await links.join("n1", join) == Done(1, [])
+            assert await links.execute("n1", command) == Done(2, [])
+            assert station.service.asked == [("n2", join), ("n2", command)]
 
     play(loop, main())
 

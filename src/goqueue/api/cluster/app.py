@@ -30,6 +30,7 @@ from goqueue.node.cluster.secret import Claim, Secret
 logger = logging.getLogger(__name__)
 
 APPEND_BYTES_MAX = 256 * 1024 * 1024  # it may hold a snapshot of the whole catalogue
+NEWS_BYTES_MAX = 32 * 1024 * 1024  # it may name every partition of a node
 BODY_BYTES_MAX = 1024 * 1024
 BODY_S_MAX = 60.0  # for all of it: a peer that sends byte by byte does not hold a place for ever
 _PREFIX = "/v1"
@@ -88,10 +89,10 @@ class ClusterApp:
         self._routes: dict[str, dict[str, _Route]] = {
             exchange.VOTE: {"POST": _Route(self._receive, status=204)},
             exchange.APPEND: {"POST": _Route(self._receive, status=204, bytes_max=APPEND_BYTES_MAX)},
-            exchange.JOIN: {"POST": _Route(self._join)},
+            exchange.JOIN: {"POST": _Route(self._join, bytes_max=NEWS_BYTES_MAX)},
             exchange.HEARTBEAT: {"POST": _Route(self._beat)},
             exchange.LEAVE: {"POST": _Route(self._leave)},
-            exchange.COMMAND: {"POST": _Route(self._execute)},
+            exchange.COMMAND: {"POST": _Route(self._execute, bytes_max=NEWS_BYTES_MAX)},
             exchange.STATE: {"GET": _Route(self._told(service.state))},
             exchange.METADATA: {"GET": _Route(self._told(service.metadata))},
             exchange.NODES: {"GET": _Route(self._told(lambda: {"nodes": service.nodes()}))},
