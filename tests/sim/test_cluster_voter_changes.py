@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.support.sim_clusters import PlayedCluster, in_cluster
 
+from goqueue.core.cluster.nodes import NodeState
 from goqueue.node.cluster import quorum
+from goqueue.node.cluster.ports import Done
+from goqueue.node.cluster.service import Service
 
 
 def voters(played: PlayedCluster, name: str) -> list[str]:
@@ -91,3 +94,37 @@ def test_refused_changes_say_why_and_change_nothing() -> None:
         assert voters(played, leads) == before
 
     in_cluster(play)
+
+
+def test_node_is_removed_at_another_than_the_controller_by_the_path_that_is_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, str]] = []
+    leave = Service.leave
+
+    async def noted(service: Service, source: str, name: str) -> Done:
+        asked.append((source, name))
+        return await leave(service, source, name)
+
+    monkeypatch.setattr(Service, "leave", noted)
+
+    async def play(played: PlayedCluster) -> None:
+        asked.clear()
+        goes, at, *_ = (name for name in played.cluster.names if name != controller(played))
+        await change(played, at, "DELETE", goes)
+        await played.cluster.hosts[goes].crash(power_cut=False)
+
+        def is_fenced() -> bool:
+            node = played.node(at)._metadata.catalog.node(goes)
+            return node is not None and node.state is NodeState.FENCED
+
+        await played.until(is_fenced)
+        answer = await played.rest(at, "DELETE", f"/cluster/nodes/{goes}", None)
+        assert answer.status == 200, answer
+        assert asked == [(at, goes)]
+        left = [name for name in played.cluster.names if name != goes]
+        await played.until(
+            lambda: all(played.node(name)._metadata.catalog.node(goes) is None for name in left)
+        )
+
+    in_cluster(play, size=4)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from goqueue.core.catalog import AlterPartitions
+from goqueue.core.catalog import AlterPartitions, RemoveNode
 from goqueue.core.cluster.commands import Order
 from goqueue.core.raft.messages import Message
 from goqueue.node.cluster.exchange import (
@@ -124,13 +124,12 @@ class PeerLinks:
         )
         return decoded(BEAT_ANSWERS, data, target)
 
-    async def leave(self, target: str, name: str) -> Done:
-        return await self._ask_done(target, self._peer(target).orders, LEAVE, ENCODER.encode(Leave(name)))
-
     async def execute(self, target: str, command: Order) -> Done:
         """What a node says of partitions that it leads is its own affair: they commit nothing until it is decided."""
         peer = self._peer(target)
         requests = peer.control if isinstance(command, AlterPartitions) else peer.orders
+        if isinstance(command, RemoveNode):
+            return await self._ask_done(target, requests, LEAVE, ENCODER.encode(Leave(command.name)))
         return await self._ask_done(target, requests, COMMAND, ENCODER.encode(command))
 
     async def copying(self, target: str) -> list[Copying]:

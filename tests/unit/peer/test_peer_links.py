@@ -14,7 +14,7 @@ from tests.support.kafka_sockets import LOOPS, run_on, settle
 from tests.support.peers import ENDPOINTS, NOW_MS, Links, Station, StillClock
 from tests.support.ports import port_of_ours
 
-from goqueue.core.catalog import AlterPartitions, DeleteTopic
+from goqueue.core.catalog import AlterPartitions, DeleteTopic, RemoveNode
 from goqueue.core.cluster.commands import InSyncProposal
 from goqueue.core.raft.messages import AskVote, Message
 from goqueue.model.cluster_errors import NotController, PeerUnreachable, Unauthenticated, WrongCluster
@@ -86,7 +86,7 @@ def test_requests_are_answered(loop: str) -> None:
             assert await links.join("n1", JOIN) == Done(1, [])
             assert (await links.beat("n1", BEAT)).term == 7
             assert await links.execute("n1", DeleteTopic("t")) == Done(3, [])
-            assert await links.leave("n1", "n9") == Done(4, [])
+            assert await links.execute("n1", RemoveNode("n9")) == Done(4, [])  # by a path of its own
             assert await links.confirmed("n1") == Confirmed(5)
             assert station.service.asked == [
                 ("n2", JOIN),
