@@ -86,7 +86,7 @@ variants: $(DEV_READY) $(PACKAGE_READY) ## Break a copy of the queue in one way 
 	$(BIN)/python -m scripts.broken_variants
 
 .PHONY: fuzz
-fuzz: $(DEV_READY) $(PACKAGE_READY) ## Attack the Kafka listener for SECONDS=600, and compare the codec with kio's at length
+fuzz: $(DEV_READY) $(PACKAGE_READY) ## Attack the Kafka listener and the one for nodes for SECONDS=600, and compare the codec with kio's at length
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 	GOQUEUE_CODEC_EXAMPLES=50 $(BIN)/python -m pytest -n auto --timeout 3600 tests/unit/wire/test_kafka_codec_kio.py
 

@@ -111,7 +111,7 @@ class Target:
         self._config = config
         self.sent: list[bytes] = []  # by the attack that is under way
         self._complaints: list[str] = []
-        self._log = _ErrorLog(self._complaints)
+        self._log = ErrorLog(self._complaints)
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -145,7 +145,7 @@ class Target:
         return Peer(*streams)
 
     def likely(self) -> Likely:
-        return Likely(_records, self._topic_ids)
+        return likely_of(self.node)
 
     def connections(self) -> list[Connection]:
         return list(self.listener._server._connections)
@@ -164,6 +164,10 @@ class Target:
         await self._serve_one()
         self._complain()
 
+    def forget(self) -> None:
+        """The next attack begins."""
+        self.sent.clear()
+
     def forgive(self) -> None:
         """Forget what was noticed so far."""
         self._complaints.clear()
@@ -172,10 +176,10 @@ class Target:
     async def _serve_one(self) -> None:
         peer = await self.connect()
         try:
-            versions = await peer.ask("api_versions", 3, _request("api_versions"))
+            versions = await peer.ask("api_versions", 3, request_of("api_versions"))
             if versions.error_code or len(versions.api_keys) != len(self.apis):
                 raise Broken(f"ApiVersions: {versions}")
-            found = await peer.ask("metadata", 9, _request("metadata", topics=None))
+            found = await peer.ask("metadata", 9, request_of("metadata", topics=None))
             if [broker.port for broker in found.brokers] != [self.port]:
                 raise Broken(f"Metadata: {found}")
         finally:
@@ -188,11 +192,12 @@ class Target:
         if self._complaints:
             raise Broken("\n".join(self._complaints))
 
-    def _topic_ids(self) -> list[bytes]:
-        return [topic_uuid(topic.id).bytes for topic in self.node.topics.list()]
+
+def likely_of(node: Node) -> Likely:
+    return Likely(_records, lambda: [topic_uuid(topic.id).bytes for topic in node.topics.list()])
 
 
-def _request(api: str, **fields: Any) -> Any:
+def request_of(api: str, **fields: Any) -> Any:
     schema = request_schema(api)
     return schema.classes[schema.root](**fields)
 
@@ -206,7 +211,7 @@ def _records(random: Random) -> bytes:
     return batch
 
 
-class _ErrorLog(logging.Handler):
+class ErrorLog(logging.Handler):
     def __init__(self, complaints: list[str]) -> None:
         super().__init__(logging.ERROR)
         self._complaints = complaints
