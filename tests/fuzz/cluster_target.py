@@ -205,7 +205,7 @@ class ClusterTarget:
             len(http._state.connections)
             + len(http._state.tasks)
             + len(frames._connections)
-            + len(self.listener._silent)
+            + len(self.listener._silent._ones)
         )
 
     def _seen(self) -> Facts:
