@@ -65,8 +65,8 @@ class PlayedService:
         self.gate: asyncio.Event | None = None
         self.arrived = asyncio.Event()
 
-    def receive(self, source: str, message: Message) -> None:
-        self.received.append((source, message))
+    def receive(self, message: Message) -> None:
+        self.received.append((message.source, message))
         self.arrived.set()
 
     async def until_received(self, count: int) -> None:
@@ -79,11 +79,11 @@ class PlayedService:
             self.arrived.clear()
             await self.arrived.wait()
 
-    async def join(self, source: str, join: Join) -> Done:
-        return await self._done(source, join)
+    async def join(self, join: Join) -> Done:
+        return await self._done(join.name, join)
 
-    async def beat(self, source: str, beat: Beat) -> BeatAnswer:
-        await self._done(source, beat)
+    async def beat(self, beat: Beat) -> BeatAnswer:
+        await self._done(beat.name, beat)
         return BeatAnswer("n1", 7, is_known=True, is_fenced=False)
 
     async def leave(self, source: str, name: str) -> Done:

@@ -3,8 +3,6 @@ wait as long as the client does; free ones are kept for the next."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,8 +11,9 @@ from goqueue.model.errors import TimedOut
 from goqueue.node.cluster.exchange import ANSWER_HEADER, SIGNATURE_HEADER
 from goqueue.node.cluster.ports import Answer
 from goqueue.peer.dialling import Dialler, Patience
-from goqueue.peer.http import HttpAnswer, HttpLink
-from goqueue.peer.requests import IDLE_S_MAX, read_error
+from goqueue.peer.http import HttpAnswer
+from goqueue.peer.kept_links import KeptLinks
+from goqueue.peer.requests import read_error
 
 KEPT_COUNT_MAX: Final = 64
 UNDER_WAY_COUNT_MAX: Final = 4_096
@@ -27,8 +26,7 @@ class Forwards:
         self._dialler = dialler
         self._target = target
         self._patience = patience
-        self._kept: deque[tuple[float, HttpLink]] = deque()  # and since when
-        self._kept_count_max = KEPT_COUNT_MAX
+        self._kept = KeptLinks(KEPT_COUNT_MAX)
         self._under_way_count = 0
 
     async def ask(
@@ -46,14 +44,12 @@ class Forwards:
             self._under_way_count -= 1
 
     def close(self) -> None:
-        while self._kept:
-            self._kept.popleft()[1].abort()
-        self._kept_count_max = 0
+        self._kept.close()
 
     async def _ask(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes, timeout_s: float
     ) -> Answer:
-        link = self._free()
+        link = self._kept.take()
         if link is None:
             async with self._patience.within(timeout_s, self._target):  # connecting has its own limit, too
                 link = await self._dialler.http(self._target)
@@ -69,7 +65,7 @@ class Forwards:
         except BaseException:
             link.abort()
             raise
-        self._keep(link)
+        self._kept.keep(link)
         return self._checked(signature, answer)
 
     def _checked(self, signature: str, answer: HttpAnswer) -> Answer:
@@ -85,21 +81,3 @@ class Forwards:
         raise Unauthenticated(
             f"the answer of node {self._target!r} is not signed with this cluster's secret", node=self._target
         )
-
-    def _free(self) -> HttpLink | None:
-        """The one used last; those that were not used for long are given up."""
-        oldest_s = asyncio.get_running_loop().time() - IDLE_S_MAX
-        while self._kept and (self._kept[0][0] < oldest_s or not self._kept[0][1].is_usable):
-            self._kept.popleft()[1].abort()
-        while self._kept:
-            link = self._kept.pop()[1]
-            if link.is_usable:
-                return link
-            link.abort()
-        return None
-
-    def _keep(self, link: HttpLink) -> None:
-        if link.is_usable and len(self._kept) < self._kept_count_max:
-            self._kept.append((asyncio.get_running_loop().time(), link))
-        else:
-            link.abort()

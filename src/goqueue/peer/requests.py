@@ -1,9 +1,8 @@
-"""Signed HTTP requests to one node. Connections that are free are kept for the next request, a few of them and not for long."""
+"""Signed HTTP requests to one node."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,12 +13,12 @@ from goqueue.model.errors import GoQueueError, NotReady
 from goqueue.node.cluster.exchange import ANSWER_HEADER, ERRORS, SIGNATURE_HEADER, ErrorBody
 from goqueue.peer.backoff import DELAY_S_MAX, Backoff
 from goqueue.peer.dialling import Dialler, Patience
-from goqueue.peer.http import HttpAnswer, HttpLink
+from goqueue.peer.http import HttpAnswer
+from goqueue.peer.kept_links import KeptLinks
 from goqueue.peer.refusals import error_told
 
 T = TypeVar("T")
 
-IDLE_S_MAX = 20.0  # less than the other side keeps a connection, which may not close it under a request
 UNDER_WAY_COUNT_MAX = 64
 WAITING_COUNT_MAX = 1_024  # for one of those to end; more would only be given up one after another
 
@@ -37,9 +36,8 @@ class Requests:
         self._dialler = dialler
         self._target = target
         self._patience = patience
-        self._kept_count_max = kept_count_max
         self._backoff = Backoff(chance)
-        self._kept: deque[tuple[float, HttpLink]] = deque()  # and since when
+        self._kept = KeptLinks(kept_count_max)
         self._turn = asyncio.Semaphore(UNDER_WAY_COUNT_MAX)
         self._count = 0  # under way and waiting
 
@@ -68,14 +66,12 @@ class Requests:
         return answer.body
 
     def close(self) -> None:
-        while self._kept:
-            self._kept.popleft()[1].abort()
-        self._kept_count_max = 0
+        self._kept.close()
 
     async def _exchange(self, method: str, path: str, body: bytes) -> tuple[str, HttpAnswer]:
         is_answered = False
         try:
-            link = self._free() or await self._dialler.http(self._target)
+            link = self._kept.take() or await self._dialler.http(self._target)
             try:
                 header = self._dialler.credentials.sign(method, path, body, self._target)
                 answer = await link.ask(
@@ -90,26 +86,8 @@ class Requests:
                 self._backoff.succeeded()
             else:
                 self._backoff.failed()
-        self._keep(link)
+        self._kept.keep(link)
         return header, answer
-
-    def _free(self) -> HttpLink | None:
-        """The one used last; those that were not used for long are given up."""
-        oldest_s = asyncio.get_running_loop().time() - IDLE_S_MAX
-        while self._kept and (self._kept[0][0] < oldest_s or not self._kept[0][1].is_usable):
-            self._kept.popleft()[1].abort()
-        while self._kept:
-            link = self._kept.pop()[1]
-            if link.is_usable:
-                return link
-            link.abort()
-        return None
-
-    def _keep(self, link: HttpLink) -> None:
-        if link.is_usable and len(self._kept) < self._kept_count_max:
-            self._kept.append((asyncio.get_running_loop().time(), link))
-        else:
-            link.abort()
 
     def _check(self, header: str, answer: HttpAnswer) -> None:
         """What is not signed proves nothing: at most that there was no answer."""

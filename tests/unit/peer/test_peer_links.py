@@ -21,7 +21,7 @@ from goqueue.model.cluster_errors import NotController, PeerUnreachable, Unauthe
 from goqueue.model.errors import TopicNotFound
 from goqueue.node.cluster.ports import Beat, Confirmed, Done, Join, PeerLinks, ReplicaRound
 from goqueue.node.cluster.secret import WINDOW_MS
-from goqueue.peer import requests
+from goqueue.peer import kept_links
 from goqueue.sim.loop import SimLoop, run
 
 pytestmark = pytest.mark.parametrize("loop", [*LOOPS, "simulated"])
@@ -274,7 +274,7 @@ def test_requests_do_not_wait_behind_each_other(loop: str) -> None:
 def test_connection_that_was_not_used_for_long_is_not_used_again(
     loop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "IDLE_S_MAX", -1.0)
+    monkeypatch.setattr(kept_links, "IDLE_S_MAX", -1.0)
 
     async def main() -> None:
         async with pair() as (_, links):

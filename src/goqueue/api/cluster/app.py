@@ -194,18 +194,18 @@ class ClusterApp:
                 f"the message is for node {message.target!r}, and this is {self._name!r}",
                 target=message.target,
             )
-        self._service.receive(source, message)
+        self._service.receive(message)
         return _EMPTY
 
     async def _join(self, source: str, body: bytes) -> bytes:
         join = decode(exchange.JOINS, body)
         _check_speaker(source, join.name)
-        return ENCODER.encode(await self._service.join(source, join))
+        return ENCODER.encode(await self._service.join(join))
 
     async def _beat(self, source: str, body: bytes) -> bytes:
         beat = decode(exchange.BEATS, body)
         _check_speaker(source, beat.name)
-        return ENCODER.encode(await self._service.beat(source, beat))
+        return ENCODER.encode(await self._service.beat(beat))
 
     async def _leave(self, source: str, body: bytes) -> bytes:
         """A node may ask for another: one that is dead cannot ask for itself."""

@@ -132,15 +132,16 @@ class ClusterHealth(Struct, frozen=True):
 
 
 class ClusterService(Protocol):
-    """What a node answers to others. `source` is who asks, proven by its signature."""
+    """What a node answers to others. `source` is who asks, proven by its signature; what says itself whose word it is was compared with
+    that."""
 
-    def receive(self, source: str, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """A Raft message; never raises."""
 
-    async def join(self, source: str, join: Join) -> Done:
+    async def join(self, join: Join) -> Done:
         """Raises NotController with the controller's name if it is another."""
 
-    async def beat(self, source: str, beat: Beat) -> BeatAnswer: ...
+    async def beat(self, beat: Beat) -> BeatAnswer: ...
 
     async def leave(self, source: str, name: str) -> Done:
         """For good: the node is taken out of the catalogue; refused while it holds replicas."""

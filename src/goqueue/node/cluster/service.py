@@ -55,15 +55,13 @@ class Service:
 
     # ---------------------------------------------------------------- nodes
 
-    def receive(self, source: str, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         self._quorum.receive(message)
 
-    async def join(self, source: str, join: Join) -> Done:
-        _check_name(source, join.name)
+    async def join(self, join: Join) -> Done:
         return await self._controller.join(join)
 
-    async def beat(self, source: str, beat: Beat) -> BeatAnswer:
-        _check_name(source, beat.name)
+    async def beat(self, beat: Beat) -> BeatAnswer:
         return await self._controller.beat(beat)
 
     async def leave(self, source: str, name: str) -> Done:
@@ -171,8 +169,3 @@ class Service:
 
     def health(self) -> ClusterHealth:
         return self._health.here()
-
-
-def _check_name(source: str, name: str) -> None:
-    if source != name:
-        raise Unauthenticated(f"node {source!r} cannot speak for node {name!r}", node=source)
