@@ -167,13 +167,13 @@ async def halves(random: Random, target: ClusterTarget) -> None:
 
 
 async def crowd(random: Random, target: ClusterTarget) -> None:
-    """More than may be silent at a time: those who come too late are turned away, the others are listened to."""
+    """More than may be silent at a time: those who have been so for longest are closed, and who comes last is listened to."""
     peers = [await target.connect() for _ in range(SILENT_COUNT_MAX + random.randrange(1, 10))]
-    if await peers[-1].answer() is not None:
-        raise Broken("one who came too late is answered")
+    if await peers[0].answer() is not None:
+        raise Broken("one who says nothing is answered")
     header = target.sign("GET", exchange.STATE, b"")
-    await _send(target, peers[0], _request("GET", exchange.STATE, b"", header))
-    if not (await peers[0].reader.readline()).startswith(b"HTTP/1.1 200"):
+    await _send(target, peers[-1], _request("GET", exchange.STATE, b"", header))
+    if not (await peers[-1].reader.readline()).startswith(b"HTTP/1.1 200"):
         raise Broken("one of a crowd is not answered")
     for peer in peers:
         peer.abort()

@@ -82,7 +82,7 @@ class ClusterTarget:
             cluster=_ALONE,
         )
         ids = RandomIds()
-        credentials = Credentials(NAME, lambda: self.cluster_id, Secret(KEY), self.clock, ids)
+        credentials = Credentials(NAME, lambda: self.cluster_id, lambda: None, Secret(KEY), self.clock, ids)
         self._links = PeerLinks(
             credentials,
             number=lambda: self.node.directory.number,

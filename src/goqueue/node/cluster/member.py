@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 
 from goqueue import __version__
 from goqueue.core.catalog import AlterPartitions, Event, NodeRegistered, NodeRemoved, NodeStateChanged
@@ -15,15 +15,14 @@ from goqueue.core.cluster.partitions import NEVER
 from goqueue.core.raft.config import RaftConfig
 from goqueue.log.disk import Disk
 from goqueue.model.cluster_errors import NameTaken
-from goqueue.model.errors import GoQueueError, StorageError
 from goqueue.node.clock import Clock
 from goqueue.node.cluster.confirming import Confirming
 from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.health import Health
-from goqueue.node.cluster.identity import Identity, IdentityFile
 from goqueue.node.cluster.membership import Membership
 from goqueue.node.cluster.metrics import ClusterMetrics
 from goqueue.node.cluster.operations import Operations
+from goqueue.node.cluster.own_folder import OwnFolder
 from goqueue.node.cluster.partition_orders import PartitionOrders
 from goqueue.node.cluster.ports import Copying, PeerLinks
 from goqueue.node.cluster.quorum import Quorum
@@ -80,10 +79,8 @@ class ClusterMember:
     ) -> None:
         self._metadata = metadata
         self._quorum = quorum
-        self._threads = threads
         self._ids = ids
-        self._file = IdentityFile(disk)
-        self._identity = Identity(quorum.name)
+        self._folder = OwnFolder(quorum.name, disk, threads)
         self.controller = Controller(config, metadata, quorum, ids)
         self.membership = Membership(
             config, metadata, quorum, self.controller, links, ids.fresh(), __version__
@@ -113,11 +110,8 @@ class ClusterMember:
         )
         self.confirming = Confirming(metadata, links, self.replication, spawn)
         self._configured = {peer.name for peer in config.peers}
-        self._writing = asyncio.Lock()  # of the identity
         self._reporting = asyncio.Lock()
         self._address = ""  # where this node listens for others
-        self._own: set[str] = set()  # incarnations of this folder, also those of processes before this one
-        self._has_ended = False
         self._spawn = spawn
         metadata.when_applied(self._note_nodes)
         metadata.when_restored(self._note_all_nodes)
@@ -129,11 +123,11 @@ class ClusterMember:
     @property
     def cluster_id(self) -> str | None:
         """Of the cluster that the data folder belongs to; None until it has joined one."""
-        return self._identity.cluster_id
+        return self._folder.cluster_id
 
     async def begin(self) -> None:
         """Before anything is written."""
-        self._identity = await self._threads.run(lambda: self._file.begin(self._quorum.name))
+        await self._folder.begin()
 
     async def join(self, endpoints: Endpoints) -> None:
         """Become one of them, fenced; the catalogue is known when this returns."""
@@ -145,23 +139,13 @@ class ClusterMember:
     async def _register(
         self, endpoints: Endpoints, incarnation: str, *, lost: list[tuple[str, int]]
     ) -> NodeEntry:
-        previous = self._identity.incarnations
-        self._own |= {*previous, incarnation}
-        await self._save(lambda: self._file.note_joining(self._identity, incarnation))
+        previous = await self._folder.note_joining(incarnation)
         if incarnation != self.membership.incarnation:
             self.membership.begin_again(incarnation)
         node = await self.membership.join(endpoints, lost=lost, previous=previous)
-        await self._note_cluster()
-        await self._save(lambda: self._file.note_joined(self._identity, incarnation))
+        await self._folder.note_cluster(self._metadata.catalog.cluster_id)
+        await self._folder.note_joined(incarnation)
         return node
-
-    async def _note_cluster(self) -> None:
-        cluster_id = self._metadata.catalog.cluster_id
-        async with self._writing:
-            if not self._has_ended:
-                self._identity = await self._threads.run(
-                    lambda: self._file.note_cluster(self._identity, cluster_id)
-                )
 
     async def report_lost(self, endpoints: Endpoints, lost: list[tuple[str, int]]) -> None:
         """Partitions are not here, or damaged, that should be whole: nobody may count on them. One report after the other, for each
@@ -185,12 +169,11 @@ class ClusterMember:
 
     async def end(self) -> None:
         """Nothing is written any more: the folder may be another process's next."""
-        async with self._writing:
-            self._has_ended = True
+        await self._folder.end()
 
     def remembered_address(self, name: str) -> str | None:
         """Where a node was that is not among the configured peers."""
-        return self._identity.addresses.get(name)
+        return self._folder.addresses.get(name)
 
     def _note_nodes(self, events: Sequence[Event]) -> None:
         if any(isinstance(event, NodeRegistered | NodeRemoved | ClusterNamed) for event in events):
@@ -212,7 +195,7 @@ class ClusterMember:
 
     def _check_name(self, name: str, incarnation: str, endpoints: Endpoints) -> None:
         """One that stood still may have lost its name to another process meanwhile: it would lead what that one leads."""
-        is_other = name == self._quorum.name and incarnation not in self._own
+        is_other = name == self._quorum.name and not self._folder.has_made(incarnation)
         if is_other and self.replication.has_joined:
             self._spawn(self._end_as_former(NameTaken(name, endpoints.cluster, self._address)))
 
@@ -224,33 +207,17 @@ class ClusterMember:
         """Only once it has joined: what is replayed before is older than what is remembered."""
         if self.replication.number < 0:
             return
-        if self._metadata.catalog.cluster_id != self._identity.cluster_id:
-            self._spawn(self._save_cluster())  # the first nodes join before their cluster has an id
-        if self._strangers() != self._identity.addresses:
-            self._spawn(self._save_addresses())
+        cluster_id, strangers = self._metadata.catalog.cluster_id, self._strangers()
+        if cluster_id != self._folder.cluster_id:
+            self._spawn(
+                self._folder.note_cluster_later(cluster_id)
+            )  # the first nodes join before it has an id
+        if strangers != self._folder.addresses:
+            self._spawn(self._folder.note_addresses(strangers))
 
     def _strangers(self) -> dict[str, str]:
         nodes = self._metadata.catalog.nodes()
         return {node.name: node.endpoints.cluster for node in nodes if node.name not in self._configured}
-
-    async def _save_cluster(self) -> None:
-        try:
-            await self._note_cluster()
-        except (OSError, StorageError) as error:
-            logger.warning("the id of the cluster could not be saved error=%r", str(error))
-
-    async def _save_addresses(self) -> None:
-        await self._save(lambda: self._file.note_addresses(self._identity, self._strangers()))
-
-    async def _save(self, note: Callable[[], Identity]) -> None:
-        """If the disk takes it: without that the node is found a little later, or taken for one whose folder was put back, and goes on."""
-        async with self._writing:
-            if self._has_ended:
-                return
-            try:
-                self._identity = await self._threads.run(note)
-            except (OSError, GoQueueError) as error:
-                logger.warning("what is known of the cluster could not be saved error=%r", str(error))
 
     def _name_of(self, number: int) -> str | None:
         node = self._metadata.catalog.node_by_number(number)
