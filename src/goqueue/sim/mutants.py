@@ -176,7 +176,7 @@ MUTANTS: dict[str, Mutant] = {
     "forgets-its-vote": Mutant("quorum", cluster_mutants.forget_votes, 27, "two leaders in term"),
     "commits-older-terms": Mutant("quorum", cluster_mutants.commit_older_terms, 5, "without entry"),
     "acks-alone": Mutant("cluster", cluster_mutants.ack_alone, 0, "have them on disk"),
-    "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation, 0, "in the batches at"),
+    "skips-truncation": Mutant("cluster", cluster_mutants.skip_truncation, 3, "in the batches at"),
     "serves-past-high-watermark": Mutant(
         "cluster", cluster_mutants.serve_past_high_watermark, 1, "though its transaction"
     ),
@@ -184,8 +184,8 @@ MUTANTS: dict[str, Mutant] = {
     "leads-on": Mutant("cluster", cluster_mutants.lead_on, 7, "InvariantViolation: write to logs/"),
     "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 14, "gave 1 on"),
     "reports-unsynced": Mutant("cluster", cluster_mutants.report_unsynced),
-    "two-coordinators": Mutant("cluster", cluster_mutants.coordinate_on, 0, "was told, but"),
-    "tells-from-memory": Mutant("cluster", cluster_mutants.tell_from_memory, 4_001_959, "was told, but"),
+    "two-coordinators": Mutant("cluster", cluster_mutants.coordinate_on, 3, "was told, but"),
+    "tells-from-memory": Mutant("cuts", cluster_mutants.tell_from_memory, 16, "was told, but"),
     "stable-before-markers-are": Mutant(
         "cluster", cluster_mutants.settle_before_markers_are_committed, 1, "is stable up to"
     ),

@@ -44,6 +44,7 @@ class Groups:
             producer = IdempotentProducer(stage.world, name, rng.choice(stage.parts(JOBS)))
             self._producers.append(stage.start(name, producer.run(rng.randint(10, 25), per_s=1.0)))
         for group, is_classic in self._groups.items():
+            stage.watch(group, JOBS)
             for name in [f"{group}-w{number}" for number in range(rng.choice((1, 2, 2, 3)))]:
                 worker = Worker(
                     stage.world,

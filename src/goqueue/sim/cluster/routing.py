@@ -21,6 +21,7 @@ from goqueue.sim.kafka.history import Part
 
 _BY_LEADER = frozenset({"fetch", "list_offsets", "offset_for_leader_epoch"})
 _TIMEOUT_S = 5.0  # longer than a rebalance
+_DOUBT_RATE = 0.3
 
 
 class Kind(IntEnum):
@@ -31,9 +32,13 @@ class Kind(IntEnum):
 
 
 class RoutedClient:
-    def __init__(self, name: str, hosts: list[str], rng: Random, *, rack: str = "") -> None:
-        """`rack`: where it is; it reads from the replica that its leaders send it to (KIP-392)."""
+    def __init__(
+        self, name: str, hosts: list[str], rng: Random, *, rack: str = "", doubts: Random | None = None
+    ) -> None:
+        """`rack`: where it is; it reads from the replica that its leaders send it to (KIP-392). With `doubts` it asks any node now and
+        then who coordinates, though it knows: that one may have been cut off for long, and name itself."""
         self._rack = rack
+        self._doubts = doubts
         self._nodes = ClusterClient(name, hosts, rng, timeout_s=_TIMEOUT_S)
         self._coordinators: dict[tuple[Kind, str], str] = {}
 
@@ -86,7 +91,7 @@ class RoutedClient:
 
     async def _find(self, kind: Kind, key: str) -> str:
         host = self._coordinators.get((kind, key))
-        if host is None:
+        if host is None or (self._doubts is not None and self._doubts.random() < _DOUBT_RATE):
             answer = await self._nodes.ask_any(
                 "find_coordinator", 4, key_type=int(kind), coordinator_keys=[key]
             )

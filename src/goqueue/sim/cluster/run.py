@@ -99,7 +99,9 @@ class _Run:
         self._cluster = SimCluster(
             loop, self._size, Random(rng.getrandbits(64)), self._history, has_racks=workload == "racks"
         )
-        self._world = World(loop, self._history, self._cluster, Random(rng.getrandbits(64)))
+        self._world = World(
+            loop, self._history, self._cluster, Random(rng.getrandbits(64)), has_doubts=workload == "cuts"
+        )
         self._weather = self._new_weather(Random(rng.getrandbits(64)))
         self._admin = ClusterAdmin(self._world, "admin")
         self._producers: list[ClusterProducer] = []

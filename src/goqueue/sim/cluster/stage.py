@@ -37,6 +37,7 @@ class Stage:
                 world.cluster.names,
                 world.child(),
                 rack="" if client == LAST_LOOK else world.rack(),
+                doubts=world.doubts(),
             ),
         )
         self.waits_for = ""
@@ -72,6 +73,19 @@ class Stage:
             sharing = PlainSharing(self._partition_counts[topic])
             return ClassicMember(self.world, client, group, topic, sharing)
         return ConsumerMember(self.world, client, group, topic, name)
+
+    def watch(self, group: str, topic: str) -> None:
+        """Where clients have doubts there is also somebody who looks all the time how far a group has come."""
+        if self._cluster.has_doubts:
+            self.start(f"{group}-watch", self._watch(self.world.client(f"{group}-watch"), group, topic))
+
+    async def _watch(self, client: KafkaClient, group: str, topic: str) -> None:
+        while True:
+            try:
+                await read_offsets(self.world, client, group, self.parts(topic))
+            except NoAnswer:
+                pass  # it asks again anyway
+            await asyncio.sleep(_LOOK_S)
 
     async def end(self) -> None:
         for task in self._tasks:

@@ -61,6 +61,7 @@ class Transactions:
 
     def _start_workers(self) -> None:
         stage, rng = self._stage, self._rng
+        stage.watch(TRANSFORMERS, INPUT)
         is_classic = rng.random() < 0.5
         for name in [f"t-w{number}" for number in range(rng.randint(1, 2))]:
             worker = Worker(

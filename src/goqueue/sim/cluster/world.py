@@ -41,6 +41,7 @@ class World:
     history: ClusterHistory
     cluster: SimCluster
     rng: Random
+    has_doubts: bool = False  # clients ask anew who coordinates, though nothing has failed
     is_calm: bool = False  # nothing fails any more
     topics: dict[str, Topic] = field(default_factory=dict)
     hosts: list[str] = field(default_factory=list)  # of clients
@@ -48,6 +49,9 @@ class World:
 
     def child(self) -> Random:
         return Random(self.rng.getrandbits(64))
+
+    def doubts(self) -> Random | None:
+        return self.child() if self.has_doubts else None
 
     def rack(self) -> str:
         """Of a client: that of any node."""
