@@ -273,7 +273,7 @@ class Node:
         )
         self._local.when_deleted(queueing.queue.topic_deleted)
         self._load_when_leading(Companion.LEDGER, queueing.ledgers)
-        self.keyed.look_after(queueing.ledgers)
+        self.keyed.look_after(queueing.ledgers, queueing.open_moves)
         self.queue, self.share, self.share_offsets = queueing.queue, queueing.share, queueing.share_offsets
         self.arrivals, self.redrive = queueing.arrivals, queueing.redrive
         self.led_ledgers = queueing.led_ledgers

@@ -14,6 +14,7 @@ from goqueue.node.config import QueueConfig
 from goqueue.node.dead_letters.arrivals import Arrivals, Destinations
 from goqueue.node.dead_letters.metrics import MoveMetrics
 from goqueue.node.dead_letters.moves import Mover
+from goqueue.node.dead_letters.open_moves import MovesHere, OpenMoves
 from goqueue.node.dead_letters.redrive import Redrive
 from goqueue.node.directory import Directory
 from goqueue.node.groups.groups import Groups
@@ -86,8 +87,10 @@ class Queueing:
             settings,
             needs.spawn,
         )
-        self.led_ledgers = LedLedgers(self.queue, self.ledgers, table)
+        moves = MovesHere(needs.catalog, table, self.ledgers, needs.division.home_of)
+        self.led_ledgers = LedLedgers(self.queue, self.ledgers, table, moves)
         self.ledgers_asked = self._follow_groups(self.led_ledgers)
+        self.open_moves = OpenMoves(needs.catalog, self.ledgers_asked, is_alone=links is None)
         self.share_offsets = ShareOffsets(self.queue, self.ledgers_asked, table, guard, needs.groups)
 
     def _make_mover(self) -> Mover:

@@ -42,4 +42,6 @@ class RemoteLedgers:
 
 def _answer(want: LedgerWant, told: LedgerTold) -> LedgerAnswer:
     error = None if told.error is None else error_told(told.error, told.sentence, {})
-    return LedgerAnswer(want.topic, want.partition, error, told.start, told.leader_epoch, told.lag)
+    return LedgerAnswer(
+        want.topic, want.partition, error, told.start, told.leader_epoch, told.lag, told.is_moving
+    )

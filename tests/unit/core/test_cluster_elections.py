@@ -13,6 +13,7 @@ from goqueue.core.catalog import (
     ElectLeaders,
     InSyncProposal,
     PartitionsChanged,
+    ReassignPartitions,
 )
 from goqueue.core.cluster.elections import ElectionRules, settle
 from goqueue.core.cluster.nodes import NodeState
@@ -121,6 +122,20 @@ def test_an_unclean_election_takes_any_replica_that_is_alive(cluster: CatalogRun
     assert cluster.run(ElectLeaders(None, "preferred")) == []
     assert cluster.run(ElectLeaders([("t", 0)], "unclean")) != []
     assert cluster.state() == PartitionState((1, 2, 3), (3,), 3, leader_epoch=2, epoch=4, unclean_epoch=2)
+
+
+def test_an_unclean_election_takes_one_that_has_yet_to_get_a_partition_only_if_no_other_is_there(
+    cluster: CatalogRun,
+) -> None:
+    cluster.create(1, 2)
+    cluster.propose(1)
+    cluster.run(ReassignPartitions([("t", 0, [3, 4])]))
+    cluster.fence(1)
+    cluster.run(ElectLeaders([("t", 0)], "unclean"))
+    assert (cluster.state().leader, cluster.state().adding) == (2, (3, 4))
+    cluster.fence(2)
+    cluster.run(ElectLeaders([("t", 0)], "unclean"))
+    assert cluster.state().leader == 3
 
 
 def test_it_is_known_later_that_an_election_was_unclean(cluster: CatalogRun) -> None:

@@ -10,6 +10,7 @@ from msgspec import structs
 from tests.support.tenures import OTHER, TOPIC, Stage, on_stage
 
 from goqueue.core.cluster.partitions import NO_LEADER
+from goqueue.core.lease.events import Target
 from goqueue.model.cluster_errors import NotLeader, PeerUnreachable
 from goqueue.model.errors import CoordinatorNotAvailable
 from goqueue.node.queue.led_ledgers import AllLedgers, LedLedgers
@@ -23,6 +24,7 @@ class Others:
 
     def __init__(self) -> None:
         self.forgotten: list[tuple[str, str, int]] = []
+        self.moving: set[tuple[str, int]] = set()
         self.errors: list[type[NotLeader] | type[PeerUnreachable]] = []
 
     def name_of(self, number: int) -> str:
@@ -41,11 +43,14 @@ class Others:
             self.forgotten += [(node, one.topic, one.partition) for one in wants]
         return [LedgerAnswer(one.topic, one.partition, start=5) for one in wants]
 
+    async def are_open(self, topic: str, index: int, target: Target) -> bool:
+        return (topic, index) in self.moving
+
 
 def play(scene: Callable[[Stage, Others, AllLedgers], Coroutine[Any, Any, None]]) -> None:
     async def main(stage: Stage) -> None:
         others = Others()
-        here = LedLedgers(stage.queue, stage.ledgers, stage.table)
+        here = LedLedgers(stage.queue, stage.ledgers, stage.table, others)
         every = AllLedgers(here, stage.table, others, lambda _: {"ledger"}, others)  # type: ignore[arg-type]  # all that is asked of them
         await scene(stage, others, every)
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.support.dead_letters import DLQ, dead_letters, poll, redrive, reject
 from tests.support.keyed_topics import begin_shrinking, grow, scaling_of, until
-from tests.support.nodes import World, create, in_one_life, publish, read_values, simulate
+from tests.support.nodes import World, counted, create, in_one_life, publish, read_values, simulate
 
 from goqueue.log.batch import BatchHeader, encode_batch
 from goqueue.model.errors import StorageError
@@ -152,6 +152,48 @@ def test_what_was_to_go_back_when_the_topic_began_to_shrink_arrives_once_in_the_
         await node.queue.ack([held.receipt])
         await until(lambda: scaling_of(node).stage == "steady", "the partition is gone")
         assert await read_values(node) == [b"a", b"b"]
+
+    in_one_life(life)
+
+
+def test_a_partition_is_not_drained_while_something_is_sent_back_to_it() -> None:
+    """Else it would go before that is noted where it came from, and would come again, or never."""
+
+    async def life(node: Node) -> None:
+        await create(node, partition_count=2, scaling="keyed")
+        await create(node, DLQ, partition_count=2)
+        await bury(node, b"a", b"b")
+        target = Refusing(node._table.get("orders").partition(LEAVING))
+        redriving = asyncio.create_task(redrive(node))
+        await until(lambda: target.refused_count > 0, "it is refused")
+        await begin_shrinking(node, 1)
+        await until(lambda: scaling_of(node).stage == "draining", "draining")
+        await asyncio.sleep(LOOKS_S)
+        assert (move_count(node), scaling_of(node).undrained) == (1, (LEAVING,))
+        assert len(node.topics.partitions("orders")) == 2
+
+        target.is_well = True
+        await until(lambda: scaling_of(node).stage == "steady", "the partition is gone")
+        assert (await redriving).moved == 2
+        assert await read_values(node) == [b"a", b"b"]
+        assert (await redrive(node)).matched == 0
+
+    in_one_life(life)
+
+
+def test_what_waits_for_its_turn_while_its_partition_goes_is_sent_back_to_the_one_that_stays() -> None:
+    async def life(node: Node) -> None:
+        await create(node, partition_count=2, scaling="keyed")
+        await create(node, DLQ, partition_count=2)
+        await bury(node, b"a", partition=0)
+        await bury(node, b"b")
+        redriving = asyncio.create_task(redrive(node, per_second=1))
+        await until(lambda: counted(node, "consumer_moved_total", cause="redriven") == 1, "one")
+        await begin_shrinking(node, 1)
+        await until(lambda: scaling_of(node).stage == "steady", "the partition is gone")
+        assert not redriving.done()
+        assert (await redriving).moved == 2
+        assert await read_values(node) == [b"a", b"a", b"b"]
 
     in_one_life(life)
 

@@ -107,6 +107,7 @@ def _told(answer: LedgerAnswer) -> LedgerTold:
         answer.start,
         answer.leader_epoch,
         answer.lag,
+        answer.is_moving,
     )
 
 

@@ -59,8 +59,11 @@ def elect_preferred(state: PartitionState, states: States) -> PartitionState:
 
 
 def elect_unclean(state: PartitionState, states: States) -> PartitionState:
-    """Led by any replica that is alive, if nobody leads it: what that one does not have is lost."""
-    chosen = _first(state.replicas, states)
+    """Led by any replica that is alive, if nobody leads it: what that one does not have is lost. One to which the partition is being moved has
+    next to nothing yet, so it leads only if no other is there."""
+    chosen = _first([each for each in state.replicas if each not in state.adding], states)
+    if chosen is None:
+        chosen = _first(state.adding, states)
     if chosen is None:
         return structs.replace(state, leader=NO_LEADER)
     epoch = state.leader_epoch + 1

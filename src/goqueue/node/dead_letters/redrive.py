@@ -242,17 +242,17 @@ class Redrive:
             index = record.offset % count
         else:
             index = partition_for_key(topic.settings.partitioner, record.key, count)
-        return Target(name, self._home_of(name, index))
+        return Target(name, index)
 
     # ---------------------------------------------------------------- moving
 
     async def _move(self, ledger: OwnedLedger, chosen: Sequence[_Choice], run: _Run) -> None:
         await run.until_turn()
         self._guard.admit_write(1)
+        await ledger.ready()
         wanted: dict[Target, list[int]] = {}
         for offset, target in chosen:
-            wanted.setdefault(target, []).append(offset)
-        await ledger.ready()
+            wanted.setdefault(self._home(target), []).append(offset)
         decision = redrive(ledger.state, wanted, self._clock.now_ms())
         ledger.carry_out(decision.events)
         moves = [event for event in decision.events if isinstance(event, Moving)]
@@ -267,6 +267,12 @@ class Redrive:
             raise TimedOut(
                 f"{run.pending} messages are on their way and will arrive when their topic takes them again"
             ) from None
+
+    def _home(self, target: Target) -> Target:
+        """At the moment of the decision: since it was chosen, the partition may have begun to go, or be no more."""
+        topic, index = target
+        count = self._table.partition_count(topic)
+        return Target(topic, self._home_of(topic, index if count is None else index % count))
 
     def _remaining(self, partition: Partition) -> int:
         log = partition.log

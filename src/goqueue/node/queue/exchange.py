@@ -61,6 +61,7 @@ class LedgerTold(Struct, frozen=True):
     start: int | None = None
     leader_epoch: int = -1
     lag: int | None = None
+    is_moving: bool = False
 
 
 class LedgersTold(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What a group's coordinator wants of ledgers: of those that this node leads, and of all wherever they are led."""
+"""What others want of ledgers, a group's coordinator say: of those that this node leads, and of all wherever they are led."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
+from goqueue.core.lease.events import Target
 from goqueue.core.lease.window import Window
 from goqueue.model.cluster_errors import NotLeader, PeerUnreachable
 from goqueue.model.errors import CoordinatorNotAvailable, GoQueueError, NotReady, OffsetOutOfRange
@@ -32,13 +33,19 @@ class LedgersAsked(Protocol):
         """An answer for each, in order."""
 
 
+class MovesOpen(Protocol):
+    async def are_open(self, topic: str, index: int, target: Target) -> bool:
+        """Whether something of the partition is on its way to `target`, which goes."""
+
+
 class LedLedgers:
     """Those that this node leads; of others it says NotLeader."""
 
-    def __init__(self, queue: Queue, ledgers: Ledgers, table: TopicTable) -> None:
+    def __init__(self, queue: Queue, ledgers: Ledgers, table: TopicTable, moves: MovesOpen) -> None:
         self._queue = queue
         self._ledgers = ledgers
         self._table = table
+        self._moves = moves
 
     async def ask(
         self, group_id: str, action: LedgerAction, wants: Sequence[LedgerWant]
@@ -48,6 +55,9 @@ class LedLedgers:
     async def _answer(self, group_id: str, action: LedgerAction, want: LedgerWant) -> LedgerAnswer:
         topic, index = want.topic, want.partition
         try:
+            if want.target is not None:
+                is_moving = await self._moves.are_open(topic, index, want.target)
+                return LedgerAnswer(topic, index, is_moving=is_moving)
             partition = self._table.get(topic).partition(index)
             ledger = await self._ledgers.find(topic, index)
             window = None if ledger is None else ledger.state.find(group_id)

@@ -24,18 +24,20 @@ class RemoteAppends(Protocol):
 
 
 class LedgerAction(IntEnum):
-    """What a group's coordinator wants of the ledgers that the group has elsewhere."""
+    """What a group's coordinator wants of the ledgers that the group has elsewhere, and the leader of a partition that goes."""
 
     CHECK = 0  # whether it could be forgotten
     FORGET = 1
     DESCRIBE = 2
     SEEK = 3
+    MOVES = 4  # whether records are on their way to a partition that goes; of no group
 
 
 class LedgerWant(Struct, frozen=True):
     topic: str
     partition: int
     offset: int = -1  # to seek to
+    target: Target | None = None  # the partition that goes
 
 
 class LedgerAnswer(Struct, frozen=True):
@@ -47,6 +49,7 @@ class LedgerAnswer(Struct, frozen=True):
     start: int | None = None
     leader_epoch: int = -1
     lag: int | None = None
+    is_moving: bool = False
 
 
 class RemoteLedgers(Protocol):

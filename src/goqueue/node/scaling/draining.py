@@ -2,8 +2,8 @@
 
 Its records are for the groups, which the catalogue's gates are about, and for those that have yet to be created: they stay until
 retention has taken them, unless whoever had the topic shrink said that what is read may go. Beside them there are delayed messages that
-are not due yet, records that a queue group has not finished, or that have not arrived in the dead letter topic, and transactions that
-have not ended. Its leader looks for them from time to time, and says so when there are none.
+are not due yet, records that a queue group has not finished, or that have not arrived in the dead letter topic, transactions that
+have not ended, and what other partitions are moving to this one. Its leader looks for them from time to time, and says so when there are none.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from goqueue.core.catalog import Event
 from goqueue.core.cluster.commands import ReportDrained
 from goqueue.core.cluster.events import ScalingChanged
 from goqueue.core.cluster.scaling import Scaling
+from goqueue.core.lease.events import Target
 from goqueue.core.lease.ledger import Ledger
 from goqueue.model.errors import GoQueueError
 from goqueue.node.clock import Clock
+from goqueue.node.dead_letters.open_moves import OpenMoves
 from goqueue.node.metadata import Metadata
 from goqueue.node.partition import Partition
 from goqueue.node.queue.led_ledgers import lag_of
@@ -33,13 +35,20 @@ _LOOK_S: Final = 1.0
 
 class Draining:
     def __init__(
-        self, metadata: Metadata, table: TopicTable, clock: Clock, scheduler: Scheduler, ledgers: Ledgers
+        self,
+        metadata: Metadata,
+        table: TopicTable,
+        clock: Clock,
+        scheduler: Scheduler,
+        ledgers: Ledgers,
+        moves: OpenMoves,
     ) -> None:
         self._metadata = metadata
         self._table = table
         self._clock = clock
         self._scheduler = scheduler
         self._ledgers = ledgers
+        self._moves = moves
         self._woken = asyncio.Event()
         metadata.when_applied(self._note)
         metadata.when_restored(self._woken.set)
@@ -85,7 +94,7 @@ class Draining:
 
     async def _look(self, partition: Partition) -> None:
         topic, index = partition.topic, partition.index
-        if not await self._is_empty(partition):
+        if not await self._is_empty(partition) or await self._moves.are_there(Target(topic, index)):
             return
         epoch = self._metadata.catalog.partition(topic, index).leader_epoch
         leadership = partition.leadership

@@ -8,6 +8,7 @@ from goqueue.core.catalog import Event
 from goqueue.core.cluster.events import TopicShrunk
 from goqueue.node.clock import Clock
 from goqueue.node.commit import Spawn
+from goqueue.node.dead_letters.open_moves import OpenMoves
 from goqueue.node.directory import Directory
 from goqueue.node.guard import Guard
 from goqueue.node.local_topics import LocalTopics
@@ -59,9 +60,9 @@ class KeyedTopics:
 
         self._draining: Draining | None = None
 
-    def look_after(self, ledgers: Ledgers) -> None:
+    def look_after(self, ledgers: Ledgers, moves: OpenMoves) -> None:
         """Nobody's records may go with a partition."""
-        self._draining = Draining(self._metadata, self._table, self._clock, self._scheduler, ledgers)
+        self._draining = Draining(self._metadata, self._table, self._clock, self._scheduler, ledgers, moves)
 
     def note_leadership(self, topic: str, index: int, is_leading: bool) -> None:
         """This node begins or ceases to lead a partition."""
