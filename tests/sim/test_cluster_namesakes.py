@@ -66,6 +66,9 @@ def test_a_node_that_goes_on_when_another_has_its_name_ends() -> None:
         played.cluster.hosts[silent].resume()
         await played.until(node.failed.is_set)
         assert isinstance(node.failure, NameTaken)
+        entry = controller_of(played, host.name)._metadata.catalog.node(silent)
+        assert entry is not None
+        assert entry.incarnation == "another"
         assert node.failure.details == {
             "node": silent,
             "address": "elsewhere:7000",

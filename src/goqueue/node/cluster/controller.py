@@ -74,6 +74,7 @@ class Controller:
             level=join.level,
             lost=join.lost,
             previous=join.previous,
+            is_again=join.is_again,
         )
         if is_put_back(self._metadata.catalog.node(join.name), join.previous):
             logger.warning(
