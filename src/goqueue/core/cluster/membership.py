@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import assert_never
 
 from goqueue.core.cluster.commands import (
@@ -65,13 +64,13 @@ def register(cluster: Cluster, command: RegisterNode, *, level: int, has_own_top
     known = cluster.nodes.find(command.name)
     if known is not None and known.incarnation == command.incarnation:
         return []  # it asks again because it has not heard the answer
-    if known is not None and command.is_again and is_put_back(known, command.previous):
+    if known is not None and command.is_again and is_put_back(known, command):
         raise NameTaken(command.name, known.endpoints.cluster, command.endpoints.cluster)
     number = cluster.nodes.number_for(command.name, has_own_topics=has_own_topics)
     registered = NodeRegistered(
         command.name, number, command.incarnation, command.endpoints, command.rack, command.version
     )
-    lost, is_all_lost = set(command.lost), is_put_back(known, command.previous)
+    lost, is_all_lost = set(command.lost), is_put_back(known, command)
     draft = Draft(cluster, {**cluster.nodes.states(), number: NodeState.FENCED})
     for topic, index in cluster.partitions.held_by(number):
         is_lost = is_all_lost or (topic, index) in lost
@@ -80,9 +79,10 @@ def register(cluster: Cluster, command: RegisterNode, *, level: int, has_own_top
     return [registered, *draft.events()]
 
 
-def is_put_back(known: NodeEntry | None, previous: Collection[str]) -> bool:
+def is_put_back(known: NodeEntry | None, command: RegisterNode) -> bool:
     """Another process has registered since, with another folder of this node or a later state of this one."""
-    return known is not None and bool(previous) and known.incarnation not in previous
+    own = (*command.previous, command.incarnation)
+    return known is not None and bool(command.previous) and known.incarnation not in own
 
 
 def raise_level(cluster: Cluster, level: int, command: RaiseLevel) -> list[Event]:
