@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
+from msgspec import structs
 from tests.support.sim_clusters import PlayedCluster, in_cluster
 
 from goqueue import __version__
@@ -17,6 +18,7 @@ from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.ports import Join
 
 ELSEWHERE = Endpoints(http="elsewhere:8080", kafka="elsewhere:9092", cluster="elsewhere:7000")
+OLDER = "the folder of a node is older than the node"
 
 
 def test_a_node_that_stands_still_keeps_its_name_until_it_is_dead() -> None:
@@ -66,6 +68,9 @@ def test_a_node_that_goes_on_when_another_has_its_name_ends() -> None:
         played.cluster.hosts[silent].resume()
         await played.until(node.failed.is_set)
         assert isinstance(node.failure, NameTaken)
+        entry = controller_of(played, host.name)._metadata.catalog.node(silent)
+        assert entry is not None
+        assert entry.incarnation == "another"
         assert node.failure.details == {
             "node": silent,
             "address": "elsewhere:7000",
@@ -80,6 +85,27 @@ def test_a_node_that_goes_on_when_another_has_its_name_ends() -> None:
         assert not played.node(other).failed.is_set()
         metadata.restore(0, taken)
         await played.until(played.node(other).failed.is_set)
+
+    in_cluster(play)
+
+
+def test_only_of_a_folder_that_is_older_than_its_node_is_it_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Not of one that asks once more because it has not heard the answer, and not of one that is refused."""
+
+    async def play(played: PlayedCluster) -> None:
+        host = played.cluster.controller()
+        assert host is not None
+        controller = controller_of(played, host.name)
+        first = Join("node-9", "first", ELSEWHERE, version=__version__, level=LEVEL_NEWEST, previous=["x"])
+        for _ in range(2):
+            await controller.join(first)
+        after = structs.replace(first, incarnation="after", previous=["first"])
+        await controller.join(after)
+        with pytest.raises(NameTaken):
+            await controller.join(structs.replace(first, is_again=True))
+        assert OLDER not in caplog.text
+        await controller.join(structs.replace(first, incarnation="older"))
+        assert OLDER in caplog.text
 
     in_cluster(play)
 

@@ -10,7 +10,7 @@ from tests.support.sim_clusters import PlayedCluster, in_cluster
 
 from goqueue.core.cluster.nodes import NodeState
 from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
-from goqueue.node.cluster.identity import IdentityFile
+from goqueue.node.cluster.identity import Identity
 from goqueue.sim.kafka.history import Part
 
 BEFORE, AFTER = ("a", "b"), ("c", "d")
@@ -78,7 +78,7 @@ def test_a_disk_that_is_as_it_was_counts_however_often_its_process_dies(
     """Also where it dies after it has registered, and before it has noted that."""
 
     async def play(played: PlayedCluster) -> None:
-        monkeypatch.setattr(IdentityFile, "note_joined", lambda file, identity, incarnation: identity)
+        monkeypatch.setattr(Identity, "joined", lambda identity, incarnation: identity)
         part, (leader, third, again) = await partition_without_controller(played)
         hosts = played.cluster.hosts
         assert (await played.produce(leader, "a", part=part))[0] == 0

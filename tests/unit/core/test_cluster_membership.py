@@ -23,7 +23,7 @@ from goqueue.core.catalog import (
 )
 from goqueue.core.cluster.nodes import NodeEntry, NodeState
 from goqueue.core.cluster.partitions import NEVER, NO_LEADER, STANDALONE, PartitionState
-from goqueue.model.cluster_errors import NodeNotFound, WrongCluster
+from goqueue.model.cluster_errors import NameTaken, NodeNotFound, WrongCluster
 from goqueue.model.errors import InvalidRequest
 
 
@@ -182,6 +182,23 @@ def test_a_folder_that_knows_who_registered_last_or_knows_of_nobody_has_lost_not
     last = cluster.incarnation(1)
     cluster.register(1, previous={"it": [last], "it and others": ["x", last, "y"], "none": []}[knows])
     assert (cluster.state().in_sync, cluster.state().eligible) == ((2,), (1,))
+
+
+def test_a_process_that_stood_still_does_not_take_its_name_back() -> None:
+    """Whether the one that has it now is of another folder is told by what the folder knows. It may have been removed, too."""
+    cluster = CatalogRun(2)
+    former = cluster.incarnation(1)
+    cluster.register(1)
+    current = cluster.incarnation(1)
+    again = RegisterNode("n1", former, endpoints("n1"), "", "1", previous=[former], is_again=True)
+    with pytest.raises(NameTaken):
+        cluster.run(again)
+    assert cluster.incarnation(1) == current
+    cluster.run(structs.replace(again, previous=[current, former]))
+    assert cluster.incarnation(1) == former
+    cluster.run(RemoveNode("n1"))
+    cluster.run(again)
+    assert cluster.incarnation(1) == former
 
 
 def test_a_node_that_is_new_has_nothing_to_lose_whatever_its_folder_knows() -> None:

@@ -25,58 +25,56 @@ def folder() -> tuple[SimDisk, IdentityFile]:
     return disk, IdentityFile(mount)
 
 
+def begun(disk: SimDisk) -> Identity:
+    found = IdentityFile(disk.mount()).begin("n1")
+    assert found is not None
+    return found
+
+
 def test_who_registers_is_noted_before_and_after() -> None:
     """The process may die between the two: then both may be the last one that is known."""
     disk, file = folder()
-    identity = file.note_joined(Identity("n1", "c"), "a")
-    identity = file.note_joining(identity, "b")
+    identity = Identity("n1", "c").joined("a").joining("b")
+    file.save(identity)
     disk.crash()
-    file = IdentityFile(disk.mount())
-    assert file.begin("n1") == identity == Identity("n1", "c", incarnations=["a", "b"])
-    identity = file.note_joined(file.note_joining(identity, "c"), "c")
-    disk.crash()
-    assert IdentityFile(disk.mount()).begin("n1").incarnations == ["a", "b", "c"]
+    assert begun(disk) == identity == Identity("n1", "c", incarnations=["a", "b"])
+    assert identity.joining("c").joined("c").incarnations == ["a", "b", "c"]
 
 
 def test_a_folder_that_knows_of_nobody_does_not_note_who_may_not_come_to_register() -> None:
     """An earlier version wrote it, and another incarnation is registered: it would look as if the folder were older than that."""
-    disk, file = folder()
+    disk, _ = folder()
     replace_file(disk.mount(), "node.json", b'{"name":"n1","cluster_id":"c","addresses":{}}')
-    file = IdentityFile(disk.mount())
-    identity = file.begin("n1")
-    assert file.note_joining(identity, "a") == identity
-    assert IdentityFile(disk.mount()).begin("n1").incarnations == []
+    identity = begun(disk)
+    assert identity.joining("a") == identity == Identity("n1", "c")
 
 
 @pytest.mark.parametrize("known", [["a"], []])
 def test_a_folder_without_its_metadata_is_nobodys_who_has_registered(known: list[str]) -> None:
     """And stays so where the process dies before it has registered: there is metadata again by then."""
-    disk, file = folder()
+    disk, _ = folder()
     replace_file(disk.mount(), "node.json", msgspec.json.encode(Identity("n1", "c", incarnations=known)))
     disk.mount().remove_tree(METADATA)
-    file = IdentityFile(disk.mount())
-    identity = file.begin("n1")
+    identity = begun(disk)
     assert identity.cluster_id == "c"
     assert not {"a"} & set(identity.incarnations)
-    file.note_joining(identity, "b")
+    IdentityFile(disk.mount()).save(identity.joining("b"))
     disk.mount().make_dir(f"{METADATA}/0")
     disk.kill()
-    again = IdentityFile(disk.mount()).begin("n1").incarnations
-    assert again == [*identity.incarnations, "b"]
+    assert begun(disk).incarnations == [*identity.incarnations, "b"]
 
 
 def test_an_empty_disk_is_no_folder_of_anybody() -> None:
-    assert IdentityFile(SimDisk(Random(1)).mount()).begin("n1") == Identity("n1")
+    assert IdentityFile(SimDisk(Random(1)).mount()).begin("n1") is None
 
 
 def test_the_one_that_joined_last_stays_known_however_many_do_not_come_to_it() -> None:
-    _, file = folder()
     identity = Identity("n1", "c")
     for number in range(20):
-        identity = file.note_joined(file.note_joining(identity, str(number)), str(number))
+        identity = identity.joining(str(number)).joined(str(number))
     assert identity.incarnations == [str(number) for number in range(12, 20)]
     for number in range(20, 300):
-        identity = file.note_joining(identity, str(number))
+        identity = identity.joining(str(number))
     assert len(identity.incarnations) == 100
     assert {"19", "299", "298"} <= set(identity.incarnations)
 

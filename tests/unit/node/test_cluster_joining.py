@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from goqueue.core.cluster.nodes import Endpoints
-from goqueue.model.cluster_errors import PeerUnreachable
+from goqueue.model.cluster_errors import NameTaken, PeerUnreachable
 from goqueue.node.cluster.controller import Controller
 from goqueue.node.cluster.membership import Membership
 from goqueue.node.cluster.ports import Beat, BeatAnswer, Done, Join, PeerLinks
@@ -35,6 +35,10 @@ class Others:
         self.heard: dict[str, Join] = {}
         self.said: list[Join] = []
         self.known: str | None = None
+        self.is_taken = False
+
+    def take_name(self) -> None:
+        self.known, self.is_taken = "another", True
 
     def forget(self) -> None:
         """The node was removed, say."""
@@ -50,6 +54,8 @@ class Others:
         self.said.append(join)
         if target == "n1" and self.is_silent:
             await asyncio.Event().wait()
+        if self.is_taken:
+            raise NameTaken(join.name, "elsewhere:3", join.endpoints.cluster)
         self.heard.setdefault(join.incarnation, join)
         self.known = join.incarnation
         return Done(1, [])
@@ -135,6 +141,56 @@ def test_a_process_that_joins_again_says_that_it_was_the_last_one() -> None:
         others.forget()
         await asyncio.sleep(20)
         assert [join.previous for join in others.said[3:]] == [[], ["b"]]
+        beating.cancel()
+
+    run(main, seed=1)
+
+
+def test_a_process_ends_that_wants_to_join_again_and_finds_that_another_has_its_name() -> None:
+    """It stood still meanwhile. No log has to reach it for that: if it is not among the configured peers, the others look for it where the
+    other one is."""
+
+    async def main(loop: SimLoop) -> None:
+        others = Others()
+        membership = member(others)
+        await membership.join(ENDPOINTS, lost=[], previous=[])
+        beating = asyncio.ensure_future(membership.run())
+        await asyncio.sleep(0.01)
+        others.take_name()
+        await asyncio.wait([beating], timeout=20)
+        assert isinstance(beating.exception(), NameTaken)
+        assert [join.is_again for join in others.said] == [False, True]
+
+    run(main, seed=1)
+
+
+def test_a_process_that_has_joined_under_its_next_incarnation_does_not_end_for_what_it_asked_before() -> None:
+    """The node joins again as it was, and reports what is lost before that is decided."""
+
+    async def main(loop: SimLoop) -> None:
+        others = Others()
+        membership = member(others)
+        await membership.join(ENDPOINTS, lost=[], previous=[])
+        others.forget()
+        hold = asyncio.Event()
+        join = others.join
+
+        async def held(target: str, asked: Join) -> Done:
+            if asked.incarnation == "a":
+                await hold.wait()
+                raise NameTaken("n2", "h:3", "h:3")
+            return await join(target, asked)
+
+        setattr(others, "join", held)  # noqa: B010 - for mypy
+        beating = asyncio.ensure_future(membership.run())
+        await asyncio.sleep(0.01)  # it joins again, as "a"
+        membership.begin_again("b")
+        await membership.join(ENDPOINTS, lost=LOST, previous=["a"])
+        hold.set()
+        await asyncio.sleep(20)
+        assert not beating.done()
+        assert others.known == "b"
+        assert others.heard["b"].is_again
         beating.cancel()
 
     run(main, seed=1)

@@ -113,6 +113,7 @@ class RegisterNode(Struct, frozen=True, tag=True, tag_field="command"):
     lost: list[tuple[str, int]] = []  # partitions that are not there, or damaged
     level: int = 1  # of features, that it understands; who says nothing is from before there were levels
     previous: list[str] = []  # incarnations that its folder knows of; none where that is not known
+    is_again: bool = False  # its process was registered before, as one of these
 
 
 class UnfenceNode(Struct, frozen=True, tag=True, tag_field="command"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import assert_never
 
 from goqueue.core.cluster.commands import (
@@ -18,7 +17,7 @@ from goqueue.core.cluster.draft import Cluster, Draft
 from goqueue.core.cluster.elections import take_out
 from goqueue.core.cluster.events import Event, LevelRaised, NodeRegistered, NodeRemoved, NodeStateChanged
 from goqueue.core.cluster.nodes import NodeEntry, NodeState
-from goqueue.model.cluster_errors import LevelTooLow
+from goqueue.model.cluster_errors import LevelTooLow, NameTaken
 from goqueue.model.errors import InvalidRequest
 
 _TOPICS_NAMED_MAX = 10
@@ -52,7 +51,8 @@ def register(cluster: Cluster, command: RegisterNode, *, level: int, has_own_top
     may be under way that counts on what the process before had on a disk that is lost since; nothing else tells it from one that is
     about this process, so the epochs of all that the node holds are counted up. Of a clean start, too: folders that nobody
     counted on are not reported as lost, and a leader has to propose anew in any case. With a folder that was put back from a copy all
-    that the node holds counts as lost: each log may be whole, and end before what others count on."""
+    that the node holds counts as lost: each log may be whole, and end before what others count on. Raises NameTaken to a process that was
+    registered before, where one that is not of its folder is so now: it stood still meanwhile, and may not have heard of it."""
     if command.level < level:
         raise LevelTooLow(
             f"node {command.name!r} (version {command.version or 'unknown'}) understands feature level {command.level}, and the "
@@ -64,11 +64,13 @@ def register(cluster: Cluster, command: RegisterNode, *, level: int, has_own_top
     known = cluster.nodes.find(command.name)
     if known is not None and known.incarnation == command.incarnation:
         return []  # it asks again because it has not heard the answer
+    if known is not None and command.is_again and is_put_back(known, command):
+        raise NameTaken(command.name, known.endpoints.cluster, command.endpoints.cluster)
     number = cluster.nodes.number_for(command.name, has_own_topics=has_own_topics)
     registered = NodeRegistered(
         command.name, number, command.incarnation, command.endpoints, command.rack, command.version
     )
-    lost, is_all_lost = set(command.lost), is_put_back(known, command.previous)
+    lost, is_all_lost = set(command.lost), is_put_back(known, command)
     draft = Draft(cluster, {**cluster.nodes.states(), number: NodeState.FENCED})
     for topic, index in cluster.partitions.held_by(number):
         is_lost = is_all_lost or (topic, index) in lost
@@ -77,10 +79,10 @@ def register(cluster: Cluster, command: RegisterNode, *, level: int, has_own_top
     return [registered, *draft.events()]
 
 
-def is_put_back(known: NodeEntry | None, previous: Collection[str]) -> bool:
-    """Another process has registered since, with another folder of this node or a later state of this one; or it is still there, and the
-    one that registers now is what stood still meanwhile."""
-    return known is not None and bool(previous) and known.incarnation not in previous
+def is_put_back(known: NodeEntry | None, command: RegisterNode) -> bool:
+    """Another process has registered since, with another folder of this node or a later state of this one."""
+    own = (*command.previous, command.incarnation)
+    return known is not None and bool(command.previous) and known.incarnation not in own
 
 
 def raise_level(cluster: Cluster, level: int, command: RaiseLevel) -> list[Event]:

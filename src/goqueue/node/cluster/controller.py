@@ -74,12 +74,14 @@ class Controller:
             level=join.level,
             lost=join.lost,
             previous=join.previous,
+            is_again=join.is_again,
         )
-        if is_put_back(self._metadata.catalog.node(join.name), join.previous):
+        is_older = is_put_back(self._metadata.catalog.node(join.name), command)
+        done = await self._metadata.decide(command)
+        if is_older:
             logger.warning(
                 "the folder of a node is older than the node; what it holds counts as lost name=%s", join.name
             )
-        done = await self._metadata.decide(command)
         self._liveness.heard(join.name, join.incarnation, monotonic_ms())
         self._note_level(join.name, join.incarnation, join.level)
         self._set_observers()

@@ -31,6 +31,27 @@ class Identity(Struct, frozen=True):
         str
     ] = []  # that have registered with this folder, or may have, in order; none where that is not known
 
+    def of_cluster(self, cluster_id: str | None) -> Identity:
+        """None while that has no id yet. Raises WrongCluster if the folder was part of another."""
+        if self.cluster_id is not None and cluster_id not in (None, self.cluster_id):
+            raise WrongCluster(self.cluster_id, str(cluster_id))
+        return structs.replace(self, cluster_id=cluster_id or self.cluster_id)
+
+    def joining(self, incarnation: str) -> Identity:
+        """Before it registers, for it may not live to hear the answer. Not in a folder that does not know of those before: it would look
+        as if there had been none."""
+        if not self.incarnations:
+            return self
+        noted = [*self.incarnations, incarnation]
+        if len(noted) > _INCARNATION_COUNT_MAX:
+            del noted[_KEPT]  # the one that has joined last is before it
+        return structs.replace(self, incarnations=noted)
+
+    def joined(self, incarnation: str) -> Identity:
+        """None that is older is registered any more."""
+        before = [each for each in self.incarnations if each != incarnation]
+        return structs.replace(self, incarnations=[*before, incarnation][-_KEPT:])
+
 
 class IdentityFile:
     """Everything here blocks."""
@@ -38,18 +59,19 @@ class IdentityFile:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
 
-    def begin(self, name: str) -> Identity:
-        """What the last process left. Where the metadata is gone, which was there before this file was, somebody has taken it away to put the
+    def begin(self, name: str) -> Identity | None:
+        """What the last process left, if there was one. Where the metadata is gone, which was there before this file was, somebody has taken it away to put the
         rest back (docs/cluster.md), or more may be gone: then the folder is nobody's who has registered."""
         found = self._read()
         if found is None:
-            return Identity(name)
+            return None
         if found.name != name:
             raise StorageError(
                 f"the data folder belongs to node {found.name!r}, not to {name!r}; check --node-id and --data-dir"
             )
         if not self._disk.list(f"{LOGS}/{METADATA_TOPIC}"):
-            return self._with_incarnations(found, [_NOBODY])
+            found = structs.replace(found, incarnations=[_NOBODY])
+            self.save(found)
         return found
 
     def refuse_member(self) -> None:
@@ -72,42 +94,6 @@ class IdentityFile:
                 f"{_FILE} cannot be read: {error}; move it away if you know what you do"
             ) from error
 
-    def note_cluster(self, identity: Identity, cluster_id: str | None) -> Identity:
-        """On disk when this returns, also of a cluster that has no id yet: before the first topic of it is. Raises WrongCluster if the folder was
-        part of another."""
-        if cluster_id is None:
-            cluster_id = identity.cluster_id
-        if identity.cluster_id is not None and identity.cluster_id != cluster_id:
-            raise WrongCluster(identity.cluster_id, str(cluster_id))
-        named = structs.replace(identity, cluster_id=cluster_id)
-        if named.cluster_id != identity.cluster_id or read_file(self._disk, _FILE) is None:
-            self._save(named)
-        return named
-
-    def note_addresses(self, identity: Identity, addresses: dict[str, str]) -> Identity:
-        noted = structs.replace(identity, addresses=addresses)
-        self._save(noted)
-        return noted
-
-    def note_joining(self, identity: Identity, incarnation: str) -> Identity:
-        """Before it registers, for it may not live to hear the answer. Not in a folder that does not know of those before: it would look
-        as if there had been none."""
-        if not identity.incarnations:
-            return identity
-        noted = [*identity.incarnations, incarnation]
-        if len(noted) > _INCARNATION_COUNT_MAX:
-            del noted[_KEPT]  # the one that has joined last is before it
-        return self._with_incarnations(identity, noted)
-
-    def note_joined(self, identity: Identity, incarnation: str) -> Identity:
-        """None that is older is registered any more."""
-        before = [each for each in identity.incarnations if each != incarnation]
-        return self._with_incarnations(identity, [*before, incarnation][-_KEPT:])
-
-    def _with_incarnations(self, identity: Identity, incarnations: list[str]) -> Identity:
-        noted = structs.replace(identity, incarnations=incarnations)
-        self._save(noted)
-        return noted
-
-    def _save(self, identity: Identity) -> None:
+    def save(self, identity: Identity) -> None:
+        """On disk when this returns."""
         replace_file(self._disk, _FILE, msgspec.json.encode(identity) + b"\n")

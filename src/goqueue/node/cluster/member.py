@@ -119,6 +119,7 @@ class ClusterMember:
         self.membership.is_full = lambda: disk_watch.is_full
         self.service.incarnation = lambda: self.membership.incarnation
         disk_watch.when_changed(self.membership.wake)
+        disk_watch.when_changed(self._save_folder)
 
     @property
     def cluster_id(self) -> str | None:
@@ -213,7 +214,11 @@ class ClusterMember:
                 self._folder.note_cluster_later(cluster_id)
             )  # the first nodes join before it has an id
         if strangers != self._folder.addresses:
-            self._spawn(self._folder.note_addresses(strangers))
+            self._folder.know_addresses(strangers)
+            self._save_folder()
+
+    def _save_folder(self) -> None:
+        self._spawn(self._folder.save_if_it_can())
 
     def _strangers(self) -> dict[str, str]:
         nodes = self._metadata.catalog.nodes()

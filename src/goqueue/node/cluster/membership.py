@@ -124,18 +124,18 @@ class Membership:
             level=self._config.feature_level_max,
             lost=lost,
             previous=previous,
+            is_again=self.has_joined,
         )
         return await self._taken_in(self._join)
 
     async def _taken_in(self, join: Join) -> NodeEntry:
         """A controller heeds only the first that it hears of an incarnation, so whoever joins says the same until one of them is
         answered: a heartbeat that finds the node not known must not get ahead of the news of what is lost. What was lost then
-        may be there again later, and is not said once more. This process has been registered by then: if it finds another one in
-        its place that is not of its folder, it has what was there before that one."""
+        may be there again later, and is not said once more."""
         done = await self._until_joined(join)
         if self._join is join:
             before = [each for each in join.previous if each != join.incarnation]
-            self._join = structs.replace(join, lost=[], previous=[*before, join.incarnation])
+            self._join = structs.replace(join, lost=[], previous=[*before, join.incarnation], is_again=True)
         await self._quorum.until_applied(done.index)
         node = self._metadata.catalog.node(self._quorum.name)
         if node is None:
@@ -156,6 +156,8 @@ class Membership:
                         return await self._controller.join(join)
                     return await self._links.join(leader, join)
             except NameTaken as error:
+                if join.is_again:
+                    raise
                 logger.error("this node cannot join error=%r", error.sentence)
                 await asyncio.sleep(self._config.suspect_ms / 1_000)  # then the other one may be found dead
                 waiting = Waiting(asyncio.get_running_loop().time(), wait_s)  # whoever said that has a quorum
@@ -197,8 +199,7 @@ class Membership:
                 if answer.controller != self._quorum.name:
                     self._heard_ms = max(self._heard_ms, sent_ms)
                 if not answer.is_known and self._join is not None:
-                    logger.warning("the controller does not know this node; it joins again")
-                    await self._taken_in(self._join)
+                    await self._join_again(self._join)
                     continue
                 self._note_fenced(answer.is_fenced)
                 timeout_s = self._config.heartbeat_ms / 1_000
@@ -208,6 +209,8 @@ class Membership:
                     logger.info("no heartbeat is heard error=%r", error.sentence)
                 self._is_unheard = True
                 timeout_s = min(self._config.heartbeat_ms / 1_000, 5 * _PAUSE_S)
+            except NameTaken:
+                raise  # what a task of the node raises ends it
             except GoQueueError as error:
                 logger.error("the controller refuses this node error=%r", error.sentence)
                 timeout_s = self._config.heartbeat_ms / 1_000
@@ -216,6 +219,16 @@ class Membership:
                     await self._woken.wait()
             except TimeoutError:
                 pass
+
+    async def _join_again(self, join: Join) -> None:
+        """It was removed, or another process has its name: that one keeps it. It may be the next incarnation of this one, too, which joins while
+        this is under way."""
+        logger.warning("the controller does not know this node; it joins again")
+        try:
+            await self._taken_in(join)
+        except NameTaken:
+            if self._join is join:
+                raise
 
     def _note_fenced(self, is_fenced: bool) -> None:
         self._is_fenced = is_fenced

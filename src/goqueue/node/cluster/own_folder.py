@@ -1,10 +1,13 @@
-"""What the data folder knows of its node, in one place: one write at a time, and none once the node has ended."""
+"""What the data folder knows of its node, in one place: one write at a time, and none once the node has ended.
+
+What the disk does not take the process knows nevertheless, and writes with what it has to write next."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+
+from msgspec import structs
 
 from goqueue.log.disk import Disk
 from goqueue.model.errors import GoQueueError, StorageError
@@ -20,14 +23,15 @@ class OwnFolder:
         self._file = IdentityFile(disk)
         self._threads = threads
         self._identity = Identity(name)
+        self._saved: Identity | None = None  # what the file says, if there is one
         self._writing = asyncio.Lock()
         self._has_ended = False
         self._own: set[str] = set()  # incarnations of this folder, also those of processes before this one
 
     @property
     def cluster_id(self) -> str | None:
-        """None until the node has joined a cluster."""
-        return self._identity.cluster_id
+        """As it is on disk; None until the node has joined a cluster."""
+        return None if self._saved is None else self._saved.cluster_id
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -39,25 +43,28 @@ class OwnFolder:
 
     async def begin(self) -> None:
         """Before anything is written."""
-        self._identity = await self._threads.run(lambda: self._file.begin(self._name))
+        self._saved = await self._threads.run(lambda: self._file.begin(self._name))
+        self._identity = self._saved or self._identity
 
     async def note_joining(self, incarnation: str) -> list[str]:
         """Before it registers; which ones the folder knew before that."""
         previous = self._identity.incarnations
         self._own |= {*previous, incarnation}
-        await self._note_if_it_can(lambda: self._file.note_joining(self._identity, incarnation))
+        self._identity = self._identity.joining(incarnation)
+        await self.save_if_it_can()
         return previous
 
     async def note_joined(self, incarnation: str) -> None:
-        await self._note_if_it_can(lambda: self._file.note_joined(self._identity, incarnation))
+        self._identity = self._identity.joined(incarnation)
+        await self.save_if_it_can()
 
     async def note_cluster(self, cluster_id: str | None) -> None:
-        """On disk when this returns. Raises WrongCluster where it is another one, and what the disk says."""
+        """On disk when this returns, also of a cluster that has no id yet: before the first topic of it is. Raises WrongCluster where it is
+        another one, and what the disk says."""
+        self._identity = self._identity.of_cluster(cluster_id)
         async with self._writing:
-            if not self._has_ended:
-                self._identity = await self._threads.run(
-                    lambda: self._file.note_cluster(self._identity, cluster_id)
-                )
+            if self._saved is None or self._saved.cluster_id != self._identity.cluster_id:
+                await self._save()
 
     async def note_cluster_later(self, cluster_id: str | None) -> None:
         """Of one that had no id when the node joined it."""
@@ -66,20 +73,30 @@ class OwnFolder:
         except (OSError, StorageError) as error:
             logger.warning("the id of the cluster could not be saved error=%r", str(error))
 
-    async def note_addresses(self, addresses: dict[str, str]) -> None:
-        await self._note_if_it_can(lambda: self._file.note_addresses(self._identity, addresses))
+    def know_addresses(self, addresses: dict[str, str]) -> None:
+        """To be saved."""
+        self._identity = structs.replace(self._identity, addresses=addresses)
+
+    async def save_if_it_can(self) -> None:
+        """What is known and not on disk yet; the folder of nobody is left alone. Without it the node is found a little later, or taken for
+        one whose folder was put back, and goes on."""
+        async with self._writing:
+            if self._saved is None:
+                return
+            try:
+                await self._save()
+            except (OSError, GoQueueError) as error:
+                logger.warning("what is known of the cluster could not be saved error=%r", str(error))
 
     async def end(self) -> None:
         """Nothing is written any more: the folder may be another process's next."""
+        await self.save_if_it_can()
         async with self._writing:
             self._has_ended = True
 
-    async def _note_if_it_can(self, note: Callable[[], Identity]) -> None:
-        """Without it the node is found a little later, or taken for one whose folder was put back, and goes on."""
-        async with self._writing:
-            if self._has_ended:
-                return
-            try:
-                self._identity = await self._threads.run(note)
-            except (OSError, GoQueueError) as error:
-                logger.warning("what is known of the cluster could not be saved error=%r", str(error))
+    async def _save(self) -> None:
+        identity = self._identity
+        if self._has_ended or identity is self._saved:
+            return
+        await self._threads.run(lambda: self._file.save(identity))
+        self._saved = identity

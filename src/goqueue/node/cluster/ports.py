@@ -34,6 +34,9 @@ class Join(Struct, frozen=True):
     previous: list[
         str
     ] = []  # incarnations that its folder knows to have registered; none where that is not known
+    is_again: bool = (
+        False  # its process was registered before: where another one has its name now, it has lost it
+    )
 
 
 class Copying(Struct, frozen=True, array_like=True):

@@ -14,7 +14,7 @@ from goqueue.log.folder import DataFolder
 from goqueue.log.os_disk import OsDisk
 from goqueue.log.recovery import open_log
 from goqueue.model.settings import CleanupPolicy, TopicSettings
-from goqueue.node.cluster.identity import IdentityFile
+from goqueue.node.cluster.identity import Identity, IdentityFile
 from goqueue.node.producer_state import ProducerState
 from goqueue.pipeline.errors import OptionError, PipelineError
 from goqueue.pipeline.files.transport import FilesTransport
@@ -237,8 +237,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 def test_the_folder_of_a_node_of_a_cluster_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     """Other nodes know what may go: a replica that has not seen a tombstone would bring its key back."""
     root = stopped(11).write_out(tmp_path)
-    file = IdentityFile(OsDisk(str(root)))
-    file.note_cluster(file.begin("node-2"), "c1")
+    IdentityFile(OsDisk(str(root))).save(Identity("node-2", "c1"))
     before = contents(root)
     with pytest.raises(PipelineError, match=r"node 'node-2' of a cluster.*min.cleanable.dirty.ratio"):
         compact_topics(here, CompactRequest(str(root)))
