@@ -126,6 +126,17 @@ class StateLog(Generic[E]):
         partition = self._partition
         return not partition.is_solo and partition.leadership is not self._current()
 
+    @property
+    def is_settled(self) -> bool:
+        """Everything that was written is on enough replicas."""
+        return self._partition.log.high_watermark >= self._partition.log.end
+
+    @property
+    def is_stuck(self) -> bool:
+        """Nobody can say when what is written now will be."""
+        leadership = self._partition.leadership
+        return leadership is not None and (leadership.is_cut_off or not leadership.has_enough)
+
     async def settled(self, *, gives_up: bool = False) -> None:
         """Until everything appended so far is on disk, and on enough replicas, however long it takes; raises if it never
         will be, or nobody here will ever know. Who `gives_up` also hears that this node is cut off: then the state is

@@ -1,8 +1,8 @@
 """One connection to another node that carries Kafka frames: requests go out, answers come back in the same order.
 
 Several requests may be under way. One that gets no answer in time ends the connection, and with it all others: answers come in
-order, so nothing behind it would come either, and a peer that has gone without a word is noticed in no other way. A request that is
-cancelled is only forgotten; its answer is dropped when it comes.
+order, so nothing behind it would come either, and a peer that has gone without a word is noticed in no other way. Of a request that is
+cancelled the answer is dropped; but it has to come, in the same time.
 
 The records of an answer are a view of the frame that they came in.
 """
@@ -10,6 +10,7 @@ The records of an answer are a view of the frame that they came in.
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 import struct
 from collections import deque
@@ -44,6 +45,7 @@ class _Asked(NamedTuple):
     correlation_id: int
     api: str
     version: int
+    until_s: float
     answer: asyncio.Future[Any]  # of whatever API it is
 
 
@@ -83,12 +85,19 @@ class FrameLink(asyncio.BufferedProtocol):
 
     async def call(self, api: str, version: int, request: Any, *, timeout_s: float) -> Any:
         """One request, of the classes of `goqueue.wire.schema`, and its answer."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + timeout_s
+        reason = f"no answer to {api} within {timeout_s:g} s"
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._call(api, version, request)
+            async with asyncio.timeout_at(until_s):
+                return await self._call(api, version, request, until_s)
         except TimeoutError:
-            self.abort(f"no answer to {api} within {timeout_s:g} s")
+            self.abort(reason)
             raise self._unreachable() from None
+        except asyncio.CancelledError:
+            if self._asked:
+                loop.call_at(until_s, self._end_if_unanswered, until_s, reason)
+            raise
 
     def abort(self, reason: str) -> None:
         if self._ended is None:
@@ -152,7 +161,7 @@ class FrameLink(asyncio.BufferedProtocol):
             )
         return bytes(answer.auth_bytes)
 
-    async def _call(self, api: str, version: int, request: Any) -> Any:
+    async def _call(self, api: str, version: int, request: Any, until_s: float = math.inf) -> Any:
         while not self._can_write.is_set():
             await self._can_write.wait()
         if self._transport is None or not self.is_usable:
@@ -165,7 +174,7 @@ class FrameLink(asyncio.BufferedProtocol):
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         pieces = self._encoded(api, version, request)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked.append(_Asked(self._correlation_id, api, version, answer))
+        self._asked.append(_Asked(self._correlation_id, api, version, until_s, answer))
         self._transport.writelines(pieces)
         return await answer
 
@@ -196,6 +205,10 @@ class FrameLink(asyncio.BufferedProtocol):
             self._asked.appendleft(asked)  # it fails with the others
             raise
         asked.answer.set_result(answer)
+
+    def _end_if_unanswered(self, until_s: float, reason: str) -> None:
+        if any(one.until_s <= until_s for one in self._asked):
+            self.abort(reason)
 
     def _fail_all(self) -> None:
         asked, self._asked = self._asked, deque()

@@ -3,8 +3,10 @@
 To each node there are, once they are needed: one HTTP connection for Raft messages, up to two that are kept for what this node has to tell or to
 know so that it may live and lead, up to two for what its clients want of the controller, so that no crowd of these gets ahead of a heartbeat, one
 for each request of a client that is carried over, and connections of Kafka frames, on which answers come in the order of the requests: one for
-fetches, which wait for data, one for markers of transactions and one for questions about queues, which wait for replicas, and one for everything
-else. So what waits holds up only its own kind, and one that is given up because nothing came ends no more than that.
+fetches, which wait for data, one for markers of transactions, one for records that are moved and one for questions about queues, which wait for
+replicas, and one for everything else. So what waits holds up only its own kind, and one that is given up because nothing came ends no more than that.
+Who moves records is not answered before this node has sent on what of them lives elsewhere, which is a question about queues; those ask nobody further,
+so no two nodes wait for each other.
 """
 
 from __future__ import annotations
@@ -77,6 +79,7 @@ class _Peer:
     orders: Requests
     fetches: Calls
     markers: Calls
+    appends: Calls
     questions: Calls
     calls: Calls
     forwards: Forwards
@@ -107,7 +110,7 @@ class PeerLinks:
         self.nodes = PeerNodes(self)
         self.transactions = RemoteTransactions(self.call)
         asking = Asking(self.call)
-        self.appends = RemoteAppends(asking)
+        self.appends = RemoteAppends(Asking(self._call_append))
         self.ledgers = RemoteLedgers(asking)
         self.parts = RemoteParts(asking)
 
@@ -156,10 +159,9 @@ class PeerLinks:
         return fetch_found(answer, target)
 
     async def call(self, target: str, api: str, version: int, request: Any) -> Any:
-        timeout_s = self._times.call_ms / 1_000
         peer = self._peer(target)
         calls = peer.markers if api == MARKERS else peer.questions if api == QUESTIONS else peer.calls
-        return await calls.call(api, version, request, timeout_s=timeout_s)
+        return await calls.call(api, version, request, timeout_s=self._times.call_ms / 1_000)
 
     async def forward(
         self,
@@ -184,7 +186,7 @@ class PeerLinks:
             *(
                 calls.close()
                 for peer in peers
-                for calls in (peer.fetches, peer.markers, peer.questions, peer.calls)
+                for calls in (peer.fetches, peer.markers, peer.appends, peer.questions, peer.calls)
             )
         )
         for peer in peers:
@@ -192,6 +194,10 @@ class PeerLinks:
             peer.control.close()
             peer.orders.close()
             peer.forwards.close()
+
+    async def _call_append(self, target: str, api: str, version: int, request: Any) -> Any:
+        calls = self._peer(target).appends
+        return await calls.call(api, version, request, timeout_s=self._times.call_ms / 1_000)
 
     async def _ask_done(self, target: str, requests: Requests, path: str, body: bytes) -> Done:
         data = await requests.ask(path, body, timeout_s=self._times.ask_ms / 1_000)
@@ -215,6 +221,7 @@ class PeerLinks:
                 orders=self._requests(target, kept_count_max=_KEPT_COUNT_MAX),
                 fetches=self._calls(target),
                 markers=self._calls(target),
+                appends=self._calls(target),
                 questions=self._calls(target),
                 calls=self._calls(target),
                 forwards=Forwards(self._dialler, target, self._patience),

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.support.leaderships import followers_of, led
+from tests.support.leaderships import PlayedLeadership, followers_of, led
 from tests.support.nodes import create, in_one_life
 
 from goqueue.core.catalog import Command, Event, ProducerIdsReserved, ReserveProducerIds
@@ -27,7 +27,13 @@ from goqueue.model.errors import (
     TransactionalProducerFenced,
 )
 from goqueue.node.changes import Changes
-from goqueue.node.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
+from goqueue.node.internal_topics import (
+    OFFSETS_TOPIC,
+    PARTITION_COUNT,
+    TRANSACTIONS_TOPIC,
+    coordinator_partition,
+    transaction_partition,
+)
 from goqueue.node.node import Node
 from goqueue.node.producers import BLOCK_COUNT, Producers
 from goqueue.node.transactions.coordinator import TxnCoordinator
@@ -77,6 +83,7 @@ class PlayedRemote:
         self.errors = list(errors)
         self.asked: list[tuple[object, ...]] = []
         self.meanwhile: Callable[[], None] = lambda: None
+        self.is_silent = False
 
     async def write_marker(self, target: str, marker: Marker, part: TopicPartition) -> None:
         await self._answer(target, marker, part)
@@ -100,6 +107,8 @@ class PlayedRemote:
     async def _answer(self, *asked: object) -> None:
         self.asked.append(asked)
         self.meanwhile()
+        if self.is_silent:
+            await asyncio.sleep(30)
         error = self.errors.pop(0) if self.errors else None
         if error is not None:
             raise error
@@ -128,7 +137,8 @@ def markers_of(
 def in_a_cluster(test: Callable[[Node], Awaitable[None]]) -> None:
     async def life(node: Node) -> None:
         await create(node)
-        await test(node)
+        async with asyncio.timeout(1_000):
+            await test(node)
 
     in_one_life(life)
 
@@ -439,6 +449,87 @@ def test_who_commits_offsets_is_not_told_of_topics_and_nodes_that_it_did_not_ask
         verification, _ = verification_of(node, PlayedPlaces(refusal), PlayedRemote())
         with pytest.raises(CoordinatorNotAvailable, match="cannot be checked now"):
             await verification.of_offsets("app", PRODUCER, "workers", may_add=True)
+
+    in_a_cluster(test)
+
+
+def test_a_coordinator_that_does_not_say_in_time_makes_the_writer_try_again() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote()
+        remote.is_silent = True
+        checked, _ = verification_of(node, PlayedPlaces("node-2"), remote)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(NotEnoughReplicas, match="not said"):
+            await checked.of_write("app", PRODUCER, ORDERS, may_add=True)
+        with pytest.raises(CoordinatorNotAvailable, match="not said"):
+            await checked.of_offsets("app", PRODUCER, "workers", may_add=True)
+        assert 10 <= loop.time() - began < 11
+
+    in_a_cluster(test)
+
+
+async def led_transactions(node: Node, transactional_id: str) -> PlayedLeadership:
+    index = transaction_partition(transactional_id, PARTITION_COUNT)
+    return followers_of(await led(node, 1, TRANSACTIONS_TOPIC, index))
+
+
+def test_a_writer_tries_again_where_its_own_node_cannot_say_in_time() -> None:
+    async def test(node: Node) -> None:
+        who = await node.transactions.init_producer("app", 60_000)
+        (await led_transactions(node, "app")).are_away = True
+        checked, _ = verification_of(node, PlayedPlaces(None), PlayedRemote())
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(NotEnoughReplicas, match="not said"):
+            await checked.of_write("app", who, ORDERS, may_add=True)
+        assert 5 <= asyncio.get_running_loop().time() - began < 6
+
+    in_a_cluster(test)
+
+
+def test_another_node_is_answered_before_its_patience_is_at_an_end() -> None:
+    async def test(node: Node) -> None:
+        who = await node.transactions.init_producer("app", 60_000)
+        (await led_transactions(node, "app")).are_away = True
+        loop, asked = asyncio.get_running_loop(), node.transactions.for_nodes
+        for work in (
+            asked.add_partitions("app", *who, [ORDERS]),
+            asked.verify("app", *who, [ORDERS]),
+            asked.add_offsets("app", *who, "workers"),
+        ):
+            began = loop.time()
+            with pytest.raises(CoordinatorNotAvailable, match="within"):
+                await work
+            assert 2 < loop.time() - began < 4
+
+    in_a_cluster(test)
+
+
+@pytest.mark.parametrize("is_cut_off", [True, False])
+def test_another_node_is_told_at_once_where_too_few_replicas_are_in_sync_and_nothing_is_written(
+    is_cut_off: bool,
+) -> None:
+    async def test(node: Node) -> None:
+        who = await node.transactions.init_producer("app", 60_000)
+        followers = await led_transactions(node, "app")
+        asked, loop = node.transactions.for_nodes, asyncio.get_running_loop()
+        await asked.add_partitions("app", *who, [ORDERS])
+        followers.is_cut_off, followers.has_enough = is_cut_off, is_cut_off
+        log = node._table.any_partition(TRANSACTIONS_TOPIC, transaction_partition("app", PARTITION_COUNT)).log
+        end, began = log.end, loop.time()
+        for work in (asked.add_partitions("app", *who, [ORDERS]), asked.add_offsets("app", *who, "workers")):
+            with pytest.raises(CoordinatorNotAvailable, match="in sync"):
+                await work
+        assert await asked.verify("app", *who, [ORDERS]) == {}, "that is on enough of them"
+        assert (log.end, loop.time()) == (end, began)
+        followers.are_away = True
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await node.transactions.add_offsets("app", *who, "workers")
+        began = loop.time()
+        with pytest.raises(CoordinatorNotAvailable, match="in sync"):
+            await asked.verify("app", *who, [ORDERS])
+        assert loop.time() == began
 
     in_a_cluster(test)
 

@@ -7,11 +7,13 @@ import asyncio
 import pytest
 from tests.support.tenures import TOPIC, Stage, on_stage, put
 
-from goqueue.log.batch import encode_batch
-from goqueue.model.cluster_errors import NotLeader, ReplicationUnknown
-from goqueue.model.errors import CorruptBatch, NotEnoughReplicas
+from goqueue.log.batch import BatchHeader, encode_batch
+from goqueue.model.cluster_errors import HomeUndecided, NotLeader, ReplicationUnknown
+from goqueue.model.errors import CorruptBatch, NotEnoughReplicas, TimedOut
 from goqueue.model.record import NewRecord, Producer
 from goqueue.node.dead_letters.arrivals import Arrivals
+from goqueue.node.partition import Partition, Stored
+from goqueue.peer.dialling import LinkTimes
 
 PRODUCER = (7, 0)
 
@@ -80,5 +82,44 @@ def test_a_damaged_batch_and_too_few_replicas_are_refused() -> None:
         with pytest.raises(NotEnoughReplicas):
             await arrivals(stage).append(TOPIC, 0, PRODUCER, batch(0, b"a"))
         assert stage.source.log.end == 0
+
+    on_stage(play)
+
+
+def test_who_moves_records_is_answered_in_time_where_some_live_with_a_leader_that_is_silent() -> None:
+    is_silent = True
+
+    async def put_elsewhere(partition: Partition, batch: bytes, header: BatchHeader, now_ms: int) -> Stored:
+        if is_silent:
+            await asyncio.sleep(60)
+        return await put(partition, batch, header, now_ms)
+
+    async def play(stage: Stage) -> None:
+        nonlocal is_silent
+        await stage.lead()
+        here = Arrivals(stage.table, stage.guard, stage.clock, put_elsewhere)
+        began_s = stage.loop.time()
+        with pytest.raises(HomeUndecided):
+            await here.append(TOPIC, 0, PRODUCER, batch(0, b"a"))
+        assert stage.loop.time() - began_s < LinkTimes().call_ms / 2_000
+        is_silent = False
+        assert await here.append(TOPIC, 0, PRODUCER, batch(0, b"a")) == 0
+        assert stage.source.log.end == 1
+
+    on_stage(play)
+
+
+def test_who_moves_records_is_answered_in_time_where_they_are_not_committed() -> None:
+    async def play(stage: Stage) -> None:
+        leadership = await stage.lead(is_prompt=False)
+        stage.source.commit._timeout_s = 30.0
+        here = arrivals(stage)
+        began_s = stage.loop.time()
+        with pytest.raises(TimedOut, match="not known"):
+            await here.append(TOPIC, 0, PRODUCER, batch(0, b"a"))
+        assert stage.loop.time() - began_s < LinkTimes().call_ms / 2_000
+        leadership.take()
+        assert await here.append(TOPIC, 0, PRODUCER, batch(0, b"a")) == 0
+        assert stage.source.log.end == 1
 
     on_stage(play)

@@ -175,6 +175,32 @@ def test_frame_without_an_answer_ends_the_connection_and_the_next_makes_another(
     simulate(main)
 
 
+def test_frame_without_an_answer_ends_the_connection_also_if_nobody_waits_for_it_any_more() -> None:
+    calls: list[Call] = []
+
+    async def first_waits(call: Call, request: object) -> Answer:
+        calls.append(call)
+        if len(calls) == 1:
+            await asyncio.Event().wait()
+        return answer_of("done")
+
+    async def main() -> None:
+        calls.clear()
+        station = await Station("n1", apis=[Api(GROUPS, 2, 2, first_waits)]).start()
+        links = Links(address_of=lambda name: station.address, times=QUICK)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await links.call("n1", GROUPS, 2, _DeleteGroups(groups_names=["a"]))
+        await asyncio.sleep(QUICK.call_ms / 1_000)
+        answer = await links.call("n1", GROUPS, 2, _DeleteGroups(groups_names=["b"]))
+        assert answer.results[0].group_id == "done"
+        assert calls[0].identity is not calls[1].identity
+        await links.close()
+        await station.stop()
+
+    simulate(main)
+
+
 def test_pauses_grow_to_their_limit_and_end_with_success() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 from tests.support.peers import Links, Station
 
-from goqueue.api.kafka.call import Answer, Api, Call
+from goqueue.api.kafka.call import Answer, Api, Call, Later
 from goqueue.api.kafka.queue_calls import QueueCallsApi
 from goqueue.api.kafka.transactions import TransactionsApi
 from goqueue.api.kafka.txn_markers import TxnMarkersApi
 from goqueue.model.cluster_errors import CoordinatorFenced, NotCoordinator, NotLeader, PeerUnreachable
 from goqueue.model.errors import (
     ConcurrentTransactions,
+    CoordinatorNotAvailable,
     GoQueueError,
     InvalidRequest,
     NotEnoughReplicas,
@@ -26,9 +27,11 @@ from goqueue.model.errors import (
 )
 from goqueue.node.internal_topics import OFFSETS_TOPIC
 from goqueue.node.queue.exchange import LeftTold
+from goqueue.node.transactions.for_nodes import ForNodes
 from goqueue.node.transactions.remote import Marker
 from goqueue.node.transactions.requests import ProducerEpoch, TopicPartition
 from goqueue.peer.asking import Asking
+from goqueue.sim.loop import SimLoop, run
 
 WHO = ProducerEpoch(7, 3)
 MARKER = Marker(WHO, is_commit=True, is_epoch_bumped=True, coordinator_epoch=5)
@@ -45,6 +48,8 @@ class PlayedTransactions:
         self.request_count = 0
         self.gates: dict[TopicPartition, asyncio.Event] = {}
         self.changed = asyncio.Event()
+        self.for_nodes = self  # which says what becomes of those who wait
+        self.stuck_ids: set[str] = set()
 
     async def until_asked(self, count: int) -> None:
         while len(self.asked) < count:
@@ -63,23 +68,44 @@ class PlayedTransactions:
         self, id: str, producer_id: int, epoch: int, parts: list[TopicPartition]
     ) -> dict[TopicPartition, GoQueueError]:
         self.asked.append(("verify", id, producer_id, epoch, *parts))
+        await self._wait_if_stuck(id)
         return {part: self.refused[part] for part in parts if part in self.refused}
 
     async def add_partitions(
         self, id: str, producer_id: int, epoch: int, parts: list[TopicPartition]
     ) -> dict[TopicPartition, GoQueueError]:
         self.asked.append(("add", id, producer_id, epoch, *parts))
+        await self._wait_if_stuck(id)
         if id in self.refused:
             raise self.refused[id]
         return {}
 
     async def add_offsets(self, id: str, producer_id: int, epoch: int, group_id: str) -> None:
         self.asked.append(("offsets", id, producer_id, epoch, group_id))
+        await self._wait_if_stuck(id)
         if group_id in self.refused:
             raise self.refused[group_id]
 
+    async def _wait_if_stuck(self, id: str) -> None:
+        self.changed.set()
+        if id in self.stuck_ids:
+            await asyncio.Event().wait()
 
-def with_a_peer(transactions: PlayedTransactions, test: Callable[[Links], Awaitable[None]]) -> None:
+
+class PlayedCoordinator:
+    def shard(self, transactional_id: str) -> PlayedCoordinator:
+        return self
+
+    def check_settles(self, *, writes: bool) -> None:
+        pass
+
+
+def with_a_peer(
+    transactions: PlayedTransactions, test: Callable[[Links], Awaitable[None]], *, is_simulated: bool = False
+) -> None:
+    async def simulated(_: SimLoop) -> None:
+        await main()
+
     async def main() -> None:
         node = SimpleNamespace(transactions=transactions, groups=None, producers=None)
         context: Any = SimpleNamespace(node=node)
@@ -97,7 +123,10 @@ def with_a_peer(transactions: PlayedTransactions, test: Callable[[Links], Awaita
             await links.close()
             await station.stop()
 
-    asyncio.run(main())
+    if is_simulated:
+        run(simulated, seed=1)
+    else:
+        asyncio.run(main())
 
 
 def _counted(api: Api, transactions: PlayedTransactions) -> Api:
@@ -192,6 +221,51 @@ def test_what_else_is_asked_of_a_node_does_not_wait_for_a_marker() -> None:
         await stuck
 
     with_a_peer(played, test)
+
+
+def test_a_transaction_whose_coordinator_cannot_say_keeps_no_other_from_being_checked() -> None:
+    played = PlayedTransactions()
+    played.stuck_ids = {"stuck"}
+    behind: Any = played
+    coordinator: Any = PlayedCoordinator()
+    behind.for_nodes = ForNodes(behind, coordinator)
+
+    async def test(links: Links) -> None:
+        loop, ask = asyncio.get_running_loop(), links.transactions
+        for _ in range(3):
+            stuck = [
+                asyncio.ensure_future(asked)
+                for asked in (
+                    ask.add_partition("n1", "stuck", WHO, ORDERS, is_check=True),
+                    ask.add_partition("n1", "stuck", WHO, ORDERS, is_check=False),
+                    ask.add_group("n1", "stuck", WHO, "workers"),
+                )
+            ]
+            began_s = loop.time()
+            await ask.add_partition("n1", "app", WHO, ORDERS, is_check=True)
+            await ask.add_group("n1", "app", WHO, "workers")
+            assert loop.time() - began_s < 4  # less than who asks has patience for
+            outcomes = await asyncio.gather(*stuck, return_exceptions=True)
+            assert [type(one) for one in outcomes] == [CoordinatorNotAvailable] * 3
+
+    with_a_peer(played, test, is_simulated=True)
+
+
+def test_a_client_that_adds_to_transactions_is_answered_one_after_another() -> None:
+    played = PlayedTransactions()
+    context: Any = SimpleNamespace(node=SimpleNamespace(transactions=played, groups=None, producers=None))
+    request = SimpleNamespace(
+        transactional_id="app", producer_id=WHO.producer_id, producer_epoch=WHO.epoch, group_id="workers"
+    )
+
+    async def main() -> None:
+        answer = await TransactionsApi(context).add_offsets_to_txn(
+            Call("add_offsets_to_txn", 3, 1, "client", "host"), request
+        )
+        assert not isinstance(answer, Later)
+        assert played.asked == [("offsets", "app", *WHO, "workers")]
+
+    asyncio.run(main())
 
 
 def test_markers_for_a_node_that_is_away_are_told_so() -> None:

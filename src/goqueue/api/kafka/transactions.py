@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from goqueue.api.kafka.call import Answer, Api, Call
+from goqueue.api.kafka.call import Answer, Api, Call, begun
 from goqueue.api.kafka.context import Context, coordinator_code
 from goqueue.api.kafka.group_offsets import by_topic, new_offsets
 from goqueue.model.errors import GoQueueError, InvalidRequest, TransactionalProducerFenced
 from goqueue.node.groups.requests import CommitInTransaction, PartitionResult
+from goqueue.node.transactions.for_nodes import Joining
 from goqueue.node.transactions.requests import ProducerEpoch, TopicPartition
 from goqueue.wire.schema import responses
 
@@ -63,6 +64,9 @@ class TransactionsApi:
         return _I.InitProducerIdResponse(producer_id=id, producer_epoch=epoch)
 
     async def add_partitions_to_txn(self, call: Call, request: Any) -> Answer:
+        return await _in_turn(call, self._partitions_added(call, request))
+
+    async def _partitions_added(self, call: Call, request: Any) -> Answer:
         if call.version >= _SEVERAL_TRANSACTIONS_FROM:
             return _P.AddPartitionsToTxnResponse(
                 results_by_transaction=[
@@ -99,7 +103,8 @@ class TransactionsApi:
         is_check: bool,
     ) -> list[Any]:
         places = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
-        change = self._transactions.verify if is_check else self._transactions.add_partitions
+        joining = self._joining(call)
+        change = joining.verify if is_check else joining.add_partitions
         try:
             refusals = await change(transactional_id, *producer, places)
             codes = {place: coordinator_code(error) for place, error in refusals.items()}
@@ -110,13 +115,19 @@ class TransactionsApi:
         return _topic_results(topics, codes, other)
 
     async def add_offsets_to_txn(self, call: Call, request: Any) -> Answer:
+        return await _in_turn(call, self._offsets_added(call, request))
+
+    async def _offsets_added(self, call: Call, request: Any) -> Answer:
         try:
-            await self._transactions.add_offsets(
+            await self._joining(call).add_offsets(
                 request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
             )
         except GoQueueError as error:
             return _O.AddOffsetsToTxnResponse(error_code=_code(call, error))
         return _O.AddOffsetsToTxnResponse()
+
+    def _joining(self, call: Call) -> Joining:
+        return self._transactions if call.peer is None else self._transactions.for_nodes
 
     async def end_txn(self, call: Call, request: Any) -> Answer:
         try:
@@ -168,6 +179,11 @@ class TransactionsApi:
                 for topic, ones in by_topic(results)
             ]
         )
+
+
+async def _in_turn(call: Call, work: Coroutine[Any, Any, Answer]) -> Answer:
+    """A client's requests come one after another. Another node asks about many transactions, of which none waits for another."""
+    return await work if call.peer is None else begun(work)
 
 
 def _given(request: Any) -> ProducerEpoch | None:

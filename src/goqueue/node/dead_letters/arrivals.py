@@ -7,13 +7,14 @@ send is (ADR 35): sequences stay those of the partition that was decided on.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from goqueue.core.lease.events import Target
 from goqueue.log.batch import BatchHeader, crc_matches, frame_problem, read_header
-from goqueue.model.cluster_errors import NotLeader
-from goqueue.model.errors import CorruptBatch, InvalidBatch, NotEnoughReplicas
+from goqueue.model.cluster_errors import HomeUndecided, NotLeader
+from goqueue.model.errors import CorruptBatch, InvalidBatch, NotEnoughReplicas, TimedOut
 from goqueue.node.clock import Clock
 from goqueue.node.directory import Directory
 from goqueue.node.guard import Guard
@@ -21,6 +22,9 @@ from goqueue.node.partition import Partition, Stored
 from goqueue.node.queue.ports import RemoteAppends
 from goqueue.node.tenure import Tenure
 from goqueue.node.topic_table import OpenTopic, TopicTable
+
+_SEND_ON_S_MAX: Final = 5.0  # what lives elsewhere
+_ANSWER_S_MAX: Final = 10.0  # less than who asks waits for one answer
 
 Put = Callable[[Partition, bytes, BatchHeader, int], Awaitable[Stored]]  # the last is the time
 
@@ -122,7 +126,19 @@ class Arrivals:
     async def append(
         self, topic: str, index: int, producer: tuple[int, int], batch: bytes | None
     ) -> int | None:
-        """As `RemoteAppends` says."""
+        """As `RemoteAppends` says, within a time: answers come in order, and who moves records to other partitions hears of none before.
+        It tries again, and sequences tell what is there."""
+        try:
+            async with asyncio.timeout(_ANSWER_S_MAX):
+                return await self._newest_after(topic, index, producer, batch)
+        except TimeoutError:
+            raise TimedOut(
+                f"{topic}-{index} did not commit moved records within {_ANSWER_S_MAX:g} s; whether it does is not known"
+            ) from None
+
+    async def _newest_after(
+        self, topic: str, index: int, producer: tuple[int, int], batch: bytes | None
+    ) -> int | None:
         self._guard.admit_write(1)
         partition = self._table.get(topic).partition(index)
         await partition.lead()
@@ -149,4 +165,9 @@ class Arrivals:
             raise InvalidBatch(problem or f"the batch says it has {header.size} bytes; {len(batch)} came")
         if not crc_matches(batch, 0, header):
             raise CorruptBatch(f"the batch's checksum is not the stated {header.crc:#010x}", crc=header.crc)
-        await self._put(partition, batch, header, self._clock.now_ms())
+        try:
+            async with asyncio.timeout(_SEND_ON_S_MAX):
+                await self._put(partition, batch, header, self._clock.now_ms())
+        except TimeoutError:
+            reason = f"what lives elsewhere was not stored there within {_SEND_ON_S_MAX:g} s"
+            raise HomeUndecided(partition.topic, partition.index, reason) from None

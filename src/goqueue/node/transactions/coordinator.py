@@ -62,6 +62,13 @@ class OwnedTransactions(OwnedState[TxnShard, Event]):
             await self.open()
             await self._log.settled()
 
+    def check_settles(self, *, writes: bool) -> None:
+        """Before something that must be durable is asked, or written: it is not begun where nobody can say when it will be."""
+        if self._log.is_stuck and (writes or not self._log.is_settled):
+            raise CoordinatorNotAvailable(
+                f"too few replicas of the {self._name}'s log are in sync; try again"
+            )
+
     def _logged(self) -> AbstractContextManager[None]:
         return coordinating(self._name)
 

@@ -29,6 +29,7 @@ from goqueue.node.metrics import Metrics
 from goqueue.node.producers import Producers
 from goqueue.node.topic_table import TopicTable
 from goqueue.node.transactions.coordinator import TxnCoordinator
+from goqueue.node.transactions.for_nodes import ForNodes
 from goqueue.node.transactions.joints import JointTransactions
 from goqueue.node.transactions.markers import GroupMarkers, Markers
 from goqueue.node.transactions.metrics import TxnMetrics
@@ -75,6 +76,7 @@ class Transactions:
             confirm=confirm,
         )
         self._verification = Verification(self._coordinator, whereabouts, remote, self._markers.pledges)
+        self.for_nodes = ForNodes(self, self._coordinator)
         self.joints = JointTransactions(config, self._coordinator, guard, metrics)
 
     async def start(self) -> None:

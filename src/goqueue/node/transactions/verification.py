@@ -131,14 +131,19 @@ class Verification:
         deadline = loop.time() + _PATIENCE_S
         while True:
             try:
-                target = self._whereabouts.leader(TRANSACTIONS_TOPIC, home)
-                if target is None:
-                    return self._believe(await self._here(transactional_id, add, check), producer, part)
-                epoch = self._whereabouts.leader_epoch(TRANSACTIONS_TOPIC, home)
-                with self._pledges.made(part, producer.producer_id) as pledge:
-                    await ask(self._remote, target)
-                    if self._pledges.holds(pledge, part):
-                        return self._believe(epoch, producer, part)
+                async with asyncio.timeout_at(deadline):
+                    target = self._whereabouts.leader(TRANSACTIONS_TOPIC, home)
+                    if target is None:
+                        return self._believe(await self._here(transactional_id, add, check), producer, part)
+                    epoch = self._whereabouts.leader_epoch(TRANSACTIONS_TOPIC, home)
+                    with self._pledges.made(part, producer.producer_id) as pledge:
+                        await ask(self._remote, target)
+                        if self._pledges.holds(pledge, part):
+                            return self._believe(epoch, producer, part)
+            except TimeoutError:
+                raise CoordinatorNotAvailable(
+                    f"the coordinator of {transactional_id!r} has not said within {_PATIENCE_S:g} s"
+                ) from None
             except _PASSING:
                 if loop.time() >= deadline:
                     raise
