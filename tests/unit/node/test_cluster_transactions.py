@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 from tests.support.leaderships import followers_of, led
 from tests.support.nodes import create, in_one_life
@@ -399,10 +401,40 @@ def test_a_coordinator_does_not_believe_itself_where_there_is_a_marker_of_its_su
 
 def test_the_newest_marker_of_a_producer_says_which_coordinator_wrote_it() -> None:
     async def test(node: Node) -> None:
-        found = Whereabouts(node._table, node.directory)
+        found = Whereabouts(node._table, node.directory, node.groups.coordinator_epoch)
         assert found.marker_epoch(*ORDERS, PRODUCER.producer_id) == -1
         await markers_of(node, PlayedPlaces(None), PlayedRemote()).accept(MARKER, ORDERS)
         assert found.marker_epoch(*ORDERS, PRODUCER.producer_id) == MARKER.coordinator_epoch
+
+    in_a_cluster(test)
+
+
+def test_a_coordinator_is_not_believed_of_whose_successor_a_group_has_heard_that_the_transaction_is_over() -> (
+    None
+):
+    """What became pending then would be so for ever, or be final with the next transaction."""
+
+    async def test(node: Node) -> None:
+        places, remote = PlayedPlaces("node-2", "node-2", "node-3"), PlayedRemote()
+        places.coordinator_epochs = [4, 4, 5]
+        found = Whereabouts(node._table, node.directory, node.groups.coordinator_epoch)
+        places.marker_epoch = found.marker_epoch  # type: ignore[method-assign]  # of what is there
+        part = TopicPartition(OFFSETS_TOPIC, coordinator_partition("workers", 50))
+        committing = CommitInTransaction("workers", *PRODUCER, (NewOffset("orders", 0, 7),))
+        await node.groups.commit_in_transaction(committing)
+        assert found.marker_epoch(*part, PRODUCER.producer_id) == -1
+        checked, markers = verification_of(node, places, remote)
+        await markers.accept(
+            structs.replace(MARKER, is_epoch_bumped=False), part
+        )  # of a producer from before KIP-890
+        await checked.of_offsets("app", PRODUCER, "workers", may_add=False)
+        assert [target for target, *_ in remote.asked] == ["node-2", "node-2", "node-3"]
+        places.coordinator_epochs = [4]
+        verify = partial(checked.of_offsets, "app", PRODUCER, "workers", may_add=False)
+        with pytest.raises(NotCoordinator, match="coordinator epoch 5"):
+            await node.groups.commit_in_transaction(committing, verify)
+        fetched = await node.groups.fetch(FetchOffsets("workers", require_stable=True))
+        assert [(one.offset, one.error) for one in fetched.offsets] == [(7, None)]
 
     in_a_cluster(test)
 

@@ -38,6 +38,7 @@ from goqueue.core.group.events import (
     TransactionForgotten,
 )
 from goqueue.core.group.topics_view import Topics
+from goqueue.core.producer import NO_COORDINATOR
 from goqueue.model.cluster_errors import CoordinatorFenced
 from goqueue.model.errors import (
     GoQueueError,
@@ -344,6 +345,11 @@ class Offsets:
 
     def completed(self) -> list[TransactionCompleted]:
         return list(self._completed.values())
+
+    def coordinator_epoch(self, producer_id: int) -> int:
+        """Of the coordinator that completed the producer's newest transaction here; below all others where none is known."""
+        completed = self._completed.get(producer_id)
+        return NO_COORDINATOR if completed is None else completed.coordinator_epoch
 
     def forget_producer(self, producer_id: int, now_ms: int) -> tuple[list[OffsetEvent], int | None]:
         """If its last transaction is long over; else when to look again."""

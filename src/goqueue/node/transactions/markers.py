@@ -69,6 +69,9 @@ class GroupMarkers(Protocol):
     async def complete_in(self, index: int, completed: CompleteTransaction) -> None:
         """As above, for all groups of a partition of their internal topic."""
 
+    def coordinator_epoch(self, index: int, producer_id: int) -> int:
+        """Of the coordinator that the newest completion of the producer there came from; below all others where none is known."""
+
 
 class Markers:
     def __init__(
