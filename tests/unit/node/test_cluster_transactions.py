@@ -17,6 +17,7 @@ from goqueue.core.catalog import Command, Event, ProducerIdsReserved, ReservePro
 from goqueue.core.group.commands import CommitInTransaction, FetchOffsets, NewOffset
 from goqueue.core.txn.events import ProducerEpoch, TopicPartition
 from goqueue.core.txn.outcome import MarkerWork
+from goqueue.log.batch import ATTRIBUTE_TRANSACTIONAL, encode_batch
 from goqueue.model.cluster_errors import CoordinatorFenced, NotCoordinator, NotLeader, PeerUnreachable
 from goqueue.model.errors import (
     CoordinatorNotAvailable,
@@ -28,6 +29,7 @@ from goqueue.model.errors import (
     TopicNotFound,
     TransactionalProducerFenced,
 )
+from goqueue.model.record import NewRecord, Producer
 from goqueue.node.changes import Changes
 from goqueue.node.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, coordinator_partition
 from goqueue.node.node import Node
@@ -284,6 +286,82 @@ def test_a_coordinator_elsewhere_is_not_kept_waiting_for_as_long_as_it_waits_for
         with pytest.raises(TimedOut, match="orders-0"):
             await node.transactions.accept_marker(MARKER, ORDERS)
         assert loop.time() - began_s < LinkTimes().call_ms / 1_000
+
+    in_a_cluster(test)
+
+
+async def times_out(markers: Markers, marker: Marker = MARKER) -> None:
+    with pytest.raises(TimedOut, match="orders-0"):
+        await markers.accept_from_elsewhere(marker, ORDERS)
+
+
+def test_a_marker_that_comes_again_before_it_is_committed_waits_for_the_one_that_is_there() -> None:
+    """Another one would be committed later, and where that always takes longer than anybody waits, the transaction would never end."""
+
+    async def test(node: Node) -> None:
+        partition = await led(node, 1)
+        followers_of(partition).are_away = True
+        markers = markers_of(node, PlayedPlaces(None), PlayedRemote())
+        await times_out(markers)
+        other = Marker(ProducerEpoch(8, 0), is_commit=True, is_epoch_bumped=True, coordinator_epoch=5)
+        await times_out(markers, other)
+        await times_out(markers)
+        assert partition.log.end == 2
+        partition.raise_watermark(1)
+        await markers.accept_from_elsewhere(MARKER, ORDERS)
+        await times_out(markers, other)
+        assert partition.log.end == 2
+
+    in_a_cluster(test)
+
+
+def test_a_marker_is_written_again_where_the_first_one_may_not_be() -> None:
+    async def test(node: Node) -> None:
+        partition = await led(node, 1)
+        followers_of(partition).are_away = True
+        markers = markers_of(node, PlayedPlaces(None), PlayedRemote())
+        await times_out(markers)
+        newer = structs.replace(MARKER, coordinator_epoch=6)
+        await times_out(markers, newer)
+        assert partition.log.end == 2, "of another coordinator"
+        await led(node, 2)
+        followers_of(partition).are_away = True
+        await times_out(markers, newer)
+        assert partition.log.end == 3, "under another leader, who may have cut it"
+        followers_of(partition).are_away = False
+        partition.raise_watermark(3)
+        await markers.accept_from_elsewhere(newer, ORDERS)
+        await markers.accept_from_elsewhere(newer, ORDERS)
+        assert partition.log.end == 4, "it is over and may be of the next transaction"
+
+    in_a_cluster(test)
+
+
+def test_a_marker_whose_transaction_has_begun_again_is_not_the_one_that_ends_it() -> None:
+    async def test(node: Node) -> None:
+        partition = await led(node, 1)
+        followers_of(partition).are_away = True
+        markers = markers_of(node, PlayedPlaces(None), PlayedRemote())
+        marker = structs.replace(MARKER, is_epoch_bumped=False)  # of a producer from before KIP-890
+        await times_out(markers, marker)
+        producer = Producer(*PRODUCER, 0)
+        header, batch = encode_batch(
+            [NewRecord(None, b"late")], 0, producer=producer, attributes=ATTRIBUTE_TRANSACTIONAL
+        )
+        partition.append(batch, header, now_ms=0)
+        await times_out(markers, marker)
+        assert partition.log.end == 3
+        assert not partition.open_transactions()
+
+    in_a_cluster(test)
+
+
+def test_a_marker_that_was_not_committed_in_time_is_not_given_ever_more_time() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote(*[TimedOut("not committed within 10 s")] * 20, None)
+        began_s = asyncio.get_running_loop().time()
+        await markers_of(node, PlayedPlaces("node-2"), remote).write(WORK, 5)
+        assert asyncio.get_running_loop().time() - began_s < 21
 
     in_a_cluster(test)
 
