@@ -1,4 +1,4 @@
-"""How far groups had come in a topic that was deleted says nothing of the next one of its name, and what they commit for that one stays."""
+"""How far groups had come in a topic that was deleted says nothing of the next one of its name, also where they commit while it is going."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from goqueue.sim.kafka.client import requests
 
 NOTHING = -1
 GROUP_KIND = 0
+UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
 async def commit(played: PlayedCluster, host: str, group: str, offset: int) -> int:
@@ -85,7 +86,9 @@ def test_what_a_group_has_committed_for_a_topic_is_not_of_the_next_one_that_was_
     in_cluster(play)
 
 
-def test_what_a_group_commits_for_a_new_topic_outlives_the_old_one_where_that_takes_long_to_go() -> None:
+def test_nothing_is_committed_for_a_new_topic_while_the_old_one_takes_long_to_go() -> None:
+    """What consumers of the old one commit would be taken for the new one's, of which they know nothing."""
+
     async def play(played: PlayedCluster) -> None:
         group, coordinator = await begin(played)
         node, is_free = played.node(coordinator), asyncio.Event()
@@ -100,9 +103,12 @@ def test_what_a_group_commits_for_a_new_topic_outlives_the_old_one_where_that_ta
         await make_again(played)
         await played.until(lambda: _id(played, coordinator) not in (None, before))
         assert await committed(played, coordinator, group) == NOTHING
-        assert await commit(played, coordinator, group, 100) == 0
+        assert await commit(played, coordinator, group, 1_000_000) == UNKNOWN_TOPIC_OR_PARTITION
+        assert await committed(played, coordinator, group) == NOTHING
         is_free.set()
         await played.until(lambda: not played.cluster.unsettled())
+        assert await committed(played, coordinator, group) == NOTHING
+        assert await commit(played, coordinator, group, 100) == 0
         assert await committed(played, coordinator, group) == 100
 
     in_cluster(play)

@@ -56,6 +56,7 @@ class Desk:
         self.scalings: dict[str, Scaling] = {}
         self.notes = GateNotes()
         self.ids: dict[str, int] = {}  # of topics
+        self.open_ids = self.ids  # of those that are open
         self.shard = self._new_shard()
         self.now_ms = START_MS
         self.log: list[tuple[bytes, bytes | None]] = []
@@ -125,7 +126,12 @@ class Desk:
 
     def _new_shard(self) -> GroupShard:
         return GroupShard(
-            self.config, self.topics, self.scalings.get, self.notes, lambda topic: self.ids.get(topic, 0)
+            self.config,
+            self.topics,
+            self.scalings.get,
+            self.notes,
+            lambda topic: self.ids.get(topic, 0),
+            lambda topic: self.open_ids.get(topic, 0),
         )
 
     def restart(self) -> None:

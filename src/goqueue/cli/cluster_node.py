@@ -64,7 +64,7 @@ def cluster_parts(config: Config, clock: Clock) -> ClusterParts:
         return None if node.cluster is None else node.cluster.cluster_id
 
     def incarnation() -> str | None:
-        return None if node.cluster is None else node.cluster.membership.incarnation
+        return None if node.cluster is None else node.cluster.connects_as
 
     links = PeerLinks(
         Credentials(name, cluster_id, incarnation, secret, clock, ids),

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 from tests.support.leaderships import PlayedLeadership, followers_of, led
 from tests.support.nodes import create, in_one_life
@@ -15,6 +17,7 @@ from goqueue.core.catalog import Command, Event, ProducerIdsReserved, ReservePro
 from goqueue.core.group.commands import CommitInTransaction, FetchOffsets, NewOffset
 from goqueue.core.txn.events import ProducerEpoch, TopicPartition
 from goqueue.core.txn.outcome import MarkerWork
+from goqueue.log.batch import ATTRIBUTE_TRANSACTIONAL, encode_batch
 from goqueue.model.cluster_errors import CoordinatorFenced, NotCoordinator, NotLeader, PeerUnreachable
 from goqueue.model.errors import (
     CoordinatorNotAvailable,
@@ -26,6 +29,7 @@ from goqueue.model.errors import (
     TopicNotFound,
     TransactionalProducerFenced,
 )
+from goqueue.model.record import NewRecord, Producer
 from goqueue.node.changes import Changes
 from goqueue.node.internal_topics import (
     OFFSETS_TOPIC,
@@ -296,6 +300,82 @@ def test_a_coordinator_elsewhere_is_not_kept_waiting_for_as_long_as_it_waits_for
     in_a_cluster(test)
 
 
+async def times_out(markers: Markers, marker: Marker = MARKER) -> None:
+    with pytest.raises(TimedOut, match="orders-0"):
+        await markers.accept_from_elsewhere(marker, ORDERS)
+
+
+def test_a_marker_that_comes_again_before_it_is_committed_waits_for_the_one_that_is_there() -> None:
+    """Another one would be committed later, and where that always takes longer than anybody waits, the transaction would never end."""
+
+    async def test(node: Node) -> None:
+        partition = await led(node, 1)
+        followers_of(partition).are_away = True
+        markers = markers_of(node, PlayedPlaces(None), PlayedRemote())
+        await times_out(markers)
+        other = Marker(ProducerEpoch(8, 0), is_commit=True, is_epoch_bumped=True, coordinator_epoch=5)
+        await times_out(markers, other)
+        await times_out(markers)
+        assert partition.log.end == 2
+        partition.raise_watermark(1)
+        await markers.accept_from_elsewhere(MARKER, ORDERS)
+        await times_out(markers, other)
+        assert partition.log.end == 2
+
+    in_a_cluster(test)
+
+
+def test_a_marker_is_written_again_where_the_first_one_may_not_be() -> None:
+    async def test(node: Node) -> None:
+        partition = await led(node, 1)
+        followers_of(partition).are_away = True
+        markers = markers_of(node, PlayedPlaces(None), PlayedRemote())
+        await times_out(markers)
+        newer = structs.replace(MARKER, coordinator_epoch=6)
+        await times_out(markers, newer)
+        assert partition.log.end == 2, "of another coordinator"
+        await led(node, 2)
+        followers_of(partition).are_away = True
+        await times_out(markers, newer)
+        assert partition.log.end == 3, "under another leader, who may have cut it"
+        followers_of(partition).are_away = False
+        partition.raise_watermark(3)
+        await markers.accept_from_elsewhere(newer, ORDERS)
+        await markers.accept_from_elsewhere(newer, ORDERS)
+        assert partition.log.end == 4, "it is over and may be of the next transaction"
+
+    in_a_cluster(test)
+
+
+def test_a_marker_whose_transaction_has_begun_again_is_not_the_one_that_ends_it() -> None:
+    async def test(node: Node) -> None:
+        partition = await led(node, 1)
+        followers_of(partition).are_away = True
+        markers = markers_of(node, PlayedPlaces(None), PlayedRemote())
+        marker = structs.replace(MARKER, is_epoch_bumped=False)  # of a producer from before KIP-890
+        await times_out(markers, marker)
+        producer = Producer(*PRODUCER, 0)
+        header, batch = encode_batch(
+            [NewRecord(None, b"late")], 0, producer=producer, attributes=ATTRIBUTE_TRANSACTIONAL
+        )
+        partition.append(batch, header, now_ms=0)
+        await times_out(markers, marker)
+        assert partition.log.end == 3
+        assert not partition.open_transactions()
+
+    in_a_cluster(test)
+
+
+def test_a_marker_that_was_not_committed_in_time_is_not_given_ever_more_time() -> None:
+    async def test(node: Node) -> None:
+        remote = PlayedRemote(*[TimedOut("not committed within 10 s")] * 20, None)
+        began_s = asyncio.get_running_loop().time()
+        await markers_of(node, PlayedPlaces("node-2"), remote).write(WORK, 5)
+        assert asyncio.get_running_loop().time() - began_s < 21
+
+    in_a_cluster(test)
+
+
 def test_a_group_elsewhere_is_told_by_its_partition() -> None:
     async def test(node: Node) -> None:
         remote = PlayedRemote()
@@ -409,10 +489,40 @@ def test_a_coordinator_does_not_believe_itself_where_there_is_a_marker_of_its_su
 
 def test_the_newest_marker_of_a_producer_says_which_coordinator_wrote_it() -> None:
     async def test(node: Node) -> None:
-        found = Whereabouts(node._table, node.directory)
+        found = Whereabouts(node._table, node.directory, node.groups.coordinator_epoch)
         assert found.marker_epoch(*ORDERS, PRODUCER.producer_id) == -1
         await markers_of(node, PlayedPlaces(None), PlayedRemote()).accept(MARKER, ORDERS)
         assert found.marker_epoch(*ORDERS, PRODUCER.producer_id) == MARKER.coordinator_epoch
+
+    in_a_cluster(test)
+
+
+def test_a_coordinator_is_not_believed_of_whose_successor_a_group_has_heard_that_the_transaction_is_over() -> (
+    None
+):
+    """What became pending then would be so for ever, or be final with the next transaction."""
+
+    async def test(node: Node) -> None:
+        places, remote = PlayedPlaces("node-2", "node-2", "node-3"), PlayedRemote()
+        places.coordinator_epochs = [4, 4, 5]
+        found = Whereabouts(node._table, node.directory, node.groups.coordinator_epoch)
+        places.marker_epoch = found.marker_epoch  # type: ignore[method-assign]  # of what is there
+        part = TopicPartition(OFFSETS_TOPIC, coordinator_partition("workers", 50))
+        committing = CommitInTransaction("workers", *PRODUCER, (NewOffset("orders", 0, 7),))
+        await node.groups.commit_in_transaction(committing)
+        assert found.marker_epoch(*part, PRODUCER.producer_id) == -1
+        checked, markers = verification_of(node, places, remote)
+        await markers.accept(
+            structs.replace(MARKER, is_epoch_bumped=False), part
+        )  # of a producer from before KIP-890
+        await checked.of_offsets("app", PRODUCER, "workers", may_add=False)
+        assert [target for target, *_ in remote.asked] == ["node-2", "node-2", "node-3"]
+        places.coordinator_epochs = [4]
+        verify = partial(checked.of_offsets, "app", PRODUCER, "workers", may_add=False)
+        with pytest.raises(NotCoordinator, match="coordinator epoch 5"):
+            await node.groups.commit_in_transaction(committing, verify)
+        fetched = await node.groups.fetch(FetchOffsets("workers", require_stable=True))
+        assert [(one.offset, one.error) for one in fetched.offsets] == [(7, None)]
 
     in_a_cluster(test)
 

@@ -5,7 +5,8 @@ ones included (`rank`), so that the newer commit wins whichever of them becomes 
 completed transaction is kept for a while: what it sent before and arrives after must not become pending for ever.
 
 A topic may be deleted and made again while nobody has the offsets at hand. So each says of which topic of the name it is, and one of an
-older topic than there is counts for nothing. A newer one counts: this node has not heard of its topic yet.
+older topic than there is counts for nothing. A newer one counts: this node has not heard of its topic yet. For a topic that is
+deleted and still open here nothing is committed: whoever reads it knows nothing of the next of its name.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from goqueue.core.group.events import (
     TransactionForgotten,
 )
 from goqueue.core.group.topics_view import Topics
+from goqueue.core.producer import NO_COORDINATOR
 from goqueue.model.cluster_errors import CoordinatorFenced
 from goqueue.model.errors import (
     GoQueueError,
@@ -72,12 +74,19 @@ def no_id(topic: str) -> int:
 
 class Offsets:
     def __init__(
-        self, config: GroupConfig, topics: Topics, is_past: IsPast = never_past, id_of: IdOf = no_id
+        self,
+        config: GroupConfig,
+        topics: Topics,
+        is_past: IsPast = never_past,
+        id_of: IdOf = no_id,
+        open_id_of: IdOf = no_id,
     ) -> None:
+        """`id_of` is by what is decided, `open_id_of` of the one that `topics` has: the node may yet have to follow."""
         self._config = config
         self._topics = topics
         self._is_past = is_past
         self._id_of = id_of
+        self._open_id_of = open_id_of
         self._committed: dict[str, dict[Place, OffsetCommitted]] = {}
         self._pending: dict[int, dict[tuple[str, Place], OffsetPended]] = {}  # by producer
         self._pending_producers: dict[
@@ -223,7 +232,8 @@ class Offsets:
 
     def _refusal(self, group_id: str, new: NewOffset, more: int) -> GoQueueError | None:
         partition_count = self._topics.partition_count(new.topic)
-        if partition_count is None:
+        if partition_count is None or self._open_id_of(new.topic) != self._id_of(new.topic):
+            # The one that is open goes in a moment. Clients try again, as with a topic that is not open yet.
             return TopicNotFound(new.topic)
         if not 0 <= new.partition < partition_count:
             return PartitionNotFound(new.topic, new.partition, partition_count)
@@ -344,6 +354,11 @@ class Offsets:
 
     def completed(self) -> list[TransactionCompleted]:
         return list(self._completed.values())
+
+    def coordinator_epoch(self, producer_id: int) -> int:
+        """Of the coordinator that completed the producer's newest transaction here; below all others where none is known."""
+        completed = self._completed.get(producer_id)
+        return NO_COORDINATOR if completed is None else completed.coordinator_epoch
 
     def forget_producer(self, producer_id: int, now_ms: int) -> tuple[list[OffsetEvent], int | None]:
         """If its last transaction is long over; else when to look again."""

@@ -91,11 +91,12 @@ class GroupShard:
         scaling_of: ScalingOf = no_scaling,
         notes: GateNotes | None = None,
         id_of: IdOf = no_id,
+        open_id_of: IdOf = no_id,
     ) -> None:
         self._config = config
         self._topics = topics
         self.deadlines = GroupDeadlines()
-        self.offsets = Offsets(config, topics, partial(is_past, scaling_of), id_of)
+        self.offsets = Offsets(config, topics, partial(is_past, scaling_of), id_of, open_id_of)
         self.gates = Gates(scaling_of, self.offsets.committed, notes or GateNotes())
         self._rebalance = Rebalance(config, self.deadlines)
         self._joining = Joining(config, self.deadlines, self._rebalance)

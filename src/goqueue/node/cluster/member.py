@@ -85,6 +85,7 @@ class ClusterMember:
         self.membership = Membership(
             config, metadata, quorum, self.controller, links, ids.fresh(), __version__
         )
+        self.connects_as = self.membership.incarnation  # until a controller has heard of the next
         self.health = Health(metadata, quorum, links, spawn)
         self.service = Service(metadata, quorum, self.controller, self.health, links, spawn)
         self.operations = Operations(metadata)
@@ -144,6 +145,7 @@ class ClusterMember:
         if incarnation != self.membership.incarnation:
             self.membership.begin_again(incarnation)
         node = await self.membership.join(endpoints, lost=lost, previous=previous)
+        self.connects_as = incarnation
         await self._folder.note_cluster(self._metadata.catalog.cluster_id)
         await self._folder.note_joined(incarnation)
         return node

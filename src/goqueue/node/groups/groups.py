@@ -275,6 +275,11 @@ class Groups:
         """As `complete_transaction`, of all groups of one partition of the internal topic."""
         await self.shards.at(index).ask(completed)
 
+    def coordinator_epoch(self, index: int, producer_id: int) -> int:
+        """Of the coordinator that completed the producer's newest transaction in a partition of the internal topic that this node
+        leads; below all others where none is known."""
+        return self.shards.at(index).state.offsets.coordinator_epoch(producer_id)
+
     async def fetch(self, command: FetchOffsets) -> FetchedOffsets:
         """As it was when this was called, or later; NotCoordinator where that is not certain."""
         self._guard.admit_read()

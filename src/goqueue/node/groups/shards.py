@@ -142,12 +142,16 @@ class GroupShards:
     def nothing(self) -> GroupShard:
         scaling_of = self._catalog.scaling
         topics = TopicsOfGroups(self._table, scaling_of)
-        return GroupShard(self._config, topics, scaling_of, self.notes, self._id_of)
+        return GroupShard(self._config, topics, scaling_of, self.notes, self._id_of, self._open_id_of)
 
     def _id_of(self, topic: str) -> int:
         """By what is decided: this node may have the topic before open yet."""
         facts = self._catalog.find(topic)
         return 0 if facts is None else facts.id
+
+    def _open_id_of(self, topic: str) -> int:
+        found = self._table.any_topic(topic)
+        return 0 if found is None else found.facts.id
 
     # ---------------------------------------------------------------- asking
 

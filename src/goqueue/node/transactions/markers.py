@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from goqueue.core.group.commands import CompleteTransaction
 from goqueue.core.txn.events import TopicPartition
@@ -35,7 +36,7 @@ from goqueue.model.errors import (
 )
 from goqueue.node.clock import Clock
 from goqueue.node.internal_topics import OFFSETS_TOPIC, PARTITION_COUNT, coordinator_partition
-from goqueue.node.partition import Partition
+from goqueue.node.partition import Leadership, Partition
 from goqueue.node.topic_table import TopicTable
 from goqueue.node.transactions.metrics import TxnMetrics
 from goqueue.node.transactions.pledges import Pledges
@@ -45,7 +46,7 @@ from goqueue.node.transactions.whereabouts import Whereabouts
 logger = logging.getLogger(__name__)
 _RETRY_S_MIN = 0.1
 _RETRY_S_MAX = 10.0
-_PASSING_S_MAX = 1.0  # of what ends when another node has taken over, or is back
+_PASSING_S_MAX = 1.0  # of what ends when another node has taken over, or is back, and of what took long
 _ACCEPT_S_MAX = 10.0  # less than who asks waits for one answer to the markers of many partitions
 _FINAL = (TopicNotFound, PartitionNotFound, ProducerFenced, GroupNotFound, CoordinatorFenced)
 
@@ -57,6 +58,7 @@ _PASSING = (
     NotEnoughReplicas,
     PeerUnreachable,
     ReplicationUnknown,
+    TimedOut,
 )
 
 
@@ -68,6 +70,17 @@ class GroupMarkers(Protocol):
 
     async def complete_in(self, index: int, completed: CompleteTransaction) -> None:
         """As above, for all groups of a partition of their internal topic."""
+
+    def coordinator_epoch(self, index: int, producer_id: int) -> int:
+        """Of the coordinator that the newest completion of the producer there came from; below all others where none is known."""
+
+
+_Place = tuple[TopicPartition, int]  # and the producer
+
+
+class _Uncommitted(NamedTuple):
+    marker: Marker
+    end: int
 
 
 class Markers:
@@ -93,6 +106,8 @@ class Markers:
         self._was_deleted = was_deleted
         self._exists = exists
         self.pledges = Pledges(whereabouts)
+        # The newest ones that were written in a leadership and that nobody has seen committed.
+        self._uncommitted: WeakKeyDictionary[Leadership, dict[_Place, _Uncommitted]] = WeakKeyDictionary()
 
     async def write(self, work: MarkerWork, coordinator_epoch: int) -> None:
         """Back when every participant has it on disk. One that is slow does not keep the others waiting. Raises
@@ -119,7 +134,7 @@ class Markers:
 
     async def accept(self, marker: Marker, part: TopicPartition) -> None:
         """What a coordinator has decided, for a partition that this node leads. Back when it is on disk; harmless where the
-        producer has nothing open."""
+        producer has nothing open. What comes again waits for what is there: another one would only be committed later."""
         id, epoch = marker.producer
         if part.topic == OFFSETS_TOPIC:
             self.pledges.marked(part, id)
@@ -132,16 +147,23 @@ class Markers:
         if not partition.is_led:
             await partition.lead()
         _check_replicas(partition)
-        stored = partition.append_marker(
-            id,
-            epoch,
-            is_commit=marker.is_commit,
-            coordinator_epoch=marker.coordinator_epoch,
-            now_ms=self._clock.now_ms(),
-            is_epoch_bumped=marker.is_epoch_bumped,
-        )
+        leadership, place = partition.leadership, (part, id)
+        uncommitted = {} if leadership is None else self._uncommitted.setdefault(leadership, {})
+        found = uncommitted.get(place)
+        if found is None or found.marker != marker or partition.has_open_transaction(id, epoch):
+            stored = partition.append_marker(
+                id,
+                epoch,
+                is_commit=marker.is_commit,
+                coordinator_epoch=marker.coordinator_epoch,
+                now_ms=self._clock.now_ms(),
+                is_epoch_bumped=marker.is_epoch_bumped,
+            )
+            found = uncommitted[place] = _Uncommitted(marker, stored.end)
         self.pledges.marked(part, id)
-        await partition.settled(stored.end, under=stored.under, gives_up=True)
+        await partition.settled(found.end, under=leadership, gives_up=True)
+        if uncommitted.get(place) is found:
+            del uncommitted[place]
 
     async def _tell_partition(self, marker: Marker, part: TopicPartition) -> None:
         try:

@@ -62,7 +62,7 @@ class Transactions:
         self._guard = guard
         self._clock = clock
         counters = TxnMetrics(metrics.registry)
-        whereabouts = Whereabouts(table, directory)
+        whereabouts = Whereabouts(table, directory, groups.coordinator_epoch)
         self._markers = Markers(table, groups, clock, counters, whereabouts, remote, was_deleted, exists)
         self._coordinator = TxnCoordinator(
             config,

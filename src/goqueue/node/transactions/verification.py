@@ -2,8 +2,8 @@
 whoever leads the partition, or coordinates the group, before the first write of a transaction there. A late one of a
 transaction that has ended would begin it again, and nobody would end it.
 
-A coordinator that was replaced may take for open what its successor has ended. That it was is known where the marker is: it has the epoch of
-the coordinator that wrote it, and none of an earlier one is believed about that producer any more."""
+A coordinator that was replaced may take for open what its successor has ended. That it was is known where the marker is, or where a group has heard
+of the end: both have the epoch of the coordinator that said so, and none of an earlier one is believed about that producer any more."""
 
 from __future__ import annotations
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from goqueue.core.cluster.partitions import NO_LEADER, PartitionState
 from goqueue.core.producer import NO_COORDINATOR
 from goqueue.model.cluster_errors import NotLeader
 from goqueue.model.errors import TopicNotFound
 from goqueue.node.directory import Directory
+from goqueue.node.internal_topics import OFFSETS_TOPIC
 from goqueue.node.topic_table import TopicTable
+
+EpochOfGroups = Callable[[int, int], int]  # as `marker_epoch`, of the internal topic of groups
 
 
 class Whereabouts:
     """Who leads what, as this node knows it."""
 
-    def __init__(self, table: TopicTable, directory: Directory) -> None:
+    def __init__(self, table: TopicTable, directory: Directory, epoch_of_groups: EpochOfGroups) -> None:
         self._table = table
         self._directory = directory
+        self._epoch_of_groups = epoch_of_groups
 
     def leader(self, topic: str, index: int) -> str | None:
         """The name of the node; None: this one. Raises NotLeader while nobody does."""
@@ -42,7 +48,10 @@ class Whereabouts:
         return found.states[index]
 
     def marker_epoch(self, topic: str, index: int, producer_id: int) -> int:
-        """Of the coordinator that wrote the producer's newest marker in a partition that is here; below all others where none is known."""
+        """Of the coordinator that wrote the producer's newest marker in a partition that is here; below all others where none is known.
+        Groups write what they hear of an end into their own state, and no marker."""
+        if topic == OFFSETS_TOPIC:
+            return self._epoch_of_groups(index, producer_id)
         entry = self._table.any_partition(topic, index).owner.table.entry(producer_id)
         return NO_COORDINATOR if entry is None else entry.coordinator_epoch
 

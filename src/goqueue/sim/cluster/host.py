@@ -167,7 +167,7 @@ class SimHost:
             return None if node.cluster is None else node.cluster.cluster_id
 
         def incarnation() -> str | None:
-            return None if node.cluster is None else node.cluster.membership.incarnation
+            return None if node.cluster is None else node.cluster.connects_as
 
         secret = Secret(SECRET)
         rng = Random(self._rng.getrandbits(64))

@@ -342,7 +342,7 @@ def test_offsets_of_a_deleted_topic_go_in_every_group(desk: Desk) -> None:
 def test_what_was_committed_for_a_topic_that_was_deleted_is_not_told_of_the_next_one_of_its_name(
     desk: Desk, is_restarted: bool
 ) -> None:
-    desk.ids = {"orders": 3, "bills": 4}
+    desk.ids |= {"orders": 3, "bills": 4}
     desk.commit(1000)
     desk.commit(7, place=("bills", 1))
     pend(desk, 10, partition=1)
@@ -385,6 +385,22 @@ def test_what_was_committed_for_a_topic_that_is_not_known_yet_counts(desk: Desk)
         desk.ids["orders"] = known
         assert desk.committed() == 100
         assert desk.shard.offsets.made_again() == []
+
+
+@pytest.mark.parametrize("decided", [{}, {"orders": 9}])
+def test_nothing_is_committed_for_a_topic_that_is_deleted_and_still_open(
+    desk: Desk, decided: dict[str, int]
+) -> None:
+    """It would be told of the next of its name, whether that is decided already or not."""
+    desk.open_ids = {"orders": 3}
+    desk.ids |= decided
+    assert desk.commit(1000) is Code.TOPIC_NOT_FOUND
+    assert pend(desk, 1000) is Code.TOPIC_NOT_FOUND
+    complete(desk)
+    desk.ids["orders"] = desk.open_ids["orders"] = 9
+    assert desk.committed() == -1
+    assert desk.commit(5) is None
+    assert desk.committed() == 5
 
 
 def test_what_was_committed_before_topics_were_told_apart_counts(desk: Desk) -> None:
