@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.support.sim_clusters import ORDERS, PlayedCluster, in_cluster
 
+from goqueue.core.catalog import AlterTopic
+from goqueue.model.errors import DataCorrupt
 from goqueue.node.cluster.membership import Membership
 from goqueue.node.replication.replication import Replication
 from goqueue.sim.cluster.disks import durable_batches
@@ -16,6 +19,7 @@ from goqueue.sim.cluster.readers import Fetched, fetch
 
 VALUES = [f"v{number}" for number in range(6)]
 DAMAGED = 2  # which of them
+COMPACTS_AT_ONCE = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
 
 
 class Told:
@@ -136,3 +140,34 @@ def state_of(played: PlayedCluster, name: str) -> Any:
 
 def has_replica(played: PlayedCluster, name: str) -> bool:
     return number_of(name) in state_of(played, name).replicas
+
+
+def test_what_a_follower_finds_when_it_compacts_is_reported_once_and_mended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without that the node would be let in again with the damage, and be taken for whole."""
+
+    async def play(played: PlayedCluster) -> None:
+        leader = await filled(played, 3)
+        name = next(one for one in played.cluster.names if one != leader)
+        node = played.node(name)
+        await node._metadata.execute(AlterTopic("orders", COMPACTS_AT_ONCE))
+        await played.until(lambda: not played.cluster.unsettled())
+        partition = node._table.any_partition("orders", 0)
+        await played.until(lambda: partition.log.high_watermark == partition.log.end)
+        partition.log.roll(0)  # the newest segment is never compacted
+        rot(played.cluster.hosts[name])
+        for segment in partition.log.segments:
+            segment.release()
+        told = Told(monkeypatch, played, name)
+        with pytest.raises(DataCorrupt):
+            await node._housekeeping.apply_compaction(partition)
+        assert partition.damaged_from == DAMAGED
+        await played.until(lambda: partition.damaged_from is None)
+        await played.until(lambda: not played.cluster.unsettled())
+        await asyncio.sleep(5)
+        assert told.lost == [[tuple(ORDERS)]]
+        assert number_of(name) in state_of(played, leader).in_sync
+        check_all_have_everything(played, 3)
+
+    in_cluster(play)

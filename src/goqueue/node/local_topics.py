@@ -139,6 +139,15 @@ class LocalTopics:
         if self._stale:
             self._woken.set()
 
+    def note_damage(self, partition: Partition) -> None:
+        """Found since it has its role: if it is followed, others are not to count on it."""
+        name = owner_of(partition.topic)
+        topic = self._table.any_topic(name)
+        if topic is not None:
+            topic.assigned.pop(partition.index, None)
+            self._stale[name] = None
+            self._woken.set()
+
     def _note_all(self) -> None:
         names = [topic.name for topic in self._metadata.catalog.topics()]
         for name in [*names, *self._table.all_names()]:

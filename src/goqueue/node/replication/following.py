@@ -120,9 +120,14 @@ class Follower:
     def _turn(self, place: Place) -> asyncio.Lock:
         return self._busy.setdefault(place, asyncio.Lock())
 
-    def look_again(self, partition: Partition) -> None:
-        """The catalogue has changed what it says of it: maybe it need not wait any more."""
+    def look_again(self, partition: Partition, *, is_counted_on: bool) -> None:
+        """The catalogue has changed what it says of it: maybe it need not wait any more. Damage that was found meanwhile is mended when nobody counts
+        on this replica any more."""
         place, now = (partition.topic, partition.index), asyncio.get_running_loop().time()
+        if partition.damaged_from is not None and not is_counted_on:
+            self._damaged[place] = None
+            self._dirty[place] = None
+            self._changed.set()
         if place in self._paused and self._throttle.until(*place, now) <= now:
             del self._paused[place]
             self._dirty[place] = None
@@ -223,15 +228,15 @@ class Follower:
         return asyncio.ensure_future(self._fetch(self._asked_count, round, wait_ms))
 
     def _hold_back(self, places: list[Place], now: float) -> None:
-        """Those that are copied and have had their share for now, those that are damaged, and those that have more than is on
-        disk: the leader compares what is on disk, and behind that may be what a leader before it never committed."""
+        """Those that are copied and have had their share for now, those that are damaged, which would be let in for what they had, and those
+        that have more than is on disk: the leader compares what is on disk, and behind that may be what a leader before it never committed."""
         for place in places:
             partition = self._partitions.get(place)
             if partition is not None and partition.log.durable_end < partition.log.end:
                 partition.commit.request()
                 pause_s = _SYNC_S if partition.log.failure is None else _PAUSE_S
                 self._paused.setdefault(place, now + pause_s)
-            if place in self._damaged:
+            if partition is not None and partition.damaged_from is not None:
                 self._paused[place] = now + _PAUSE_S
             until = self._throttle.until(*place, now)
             if until > now and place not in self._paused:

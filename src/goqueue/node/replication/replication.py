@@ -174,7 +174,8 @@ class Replication:
                 if leader is not None:
                     self._follower(leader).put(partition)
             elif leader is not None:
-                self._follower(leader).look_again(partition)
+                is_counted_on = self.number in (*state.in_sync, *state.eligible)
+                self._follower(leader).look_again(partition, is_counted_on=is_counted_on)
         if self._leaderships.pop(place, None) is not None:
             self._tell(place, is_leading=False)
 
