@@ -182,9 +182,9 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "followers-show-everything": Mutant("racks", cluster_mutants.show_what_followers_have, 4),
     "leads-on": Mutant("cluster", cluster_mutants.lead_on, 7, "InvariantViolation: write to logs/"),
-    "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 14, "gave 1 on"),
+    "elects-anybody": Mutant("cluster", cluster_mutants.elect_anybody, 51, "gave 1 on"),
     "reports-unsynced": Mutant("cluster", cluster_mutants.report_unsynced),
-    "two-coordinators": Mutant("cluster", cluster_mutants.coordinate_on, 3, "was told, but"),
+    "two-coordinators": Mutant("cluster", cluster_mutants.coordinate_on, 0, "was told, but"),
     "tells-from-memory": Mutant("cuts", cluster_mutants.tell_from_memory, 16, "was told, but"),
     "stable-before-markers-are": Mutant(
         "cluster", cluster_mutants.settle_before_markers_are_committed, 1, "is stable up to"
@@ -205,7 +205,7 @@ MUTANTS: dict[str, Mutant] = {
     "sends-on-as-the-producer": Mutant("keyed", keyed_mutants.send_on_as_the_producer),
     "sends-on-without-a-name": Mutant("keyed", keyed_mutants.send_on_without_a_name, 39),
     "lets-everybody-straight-in": Mutant("keyed", keyed_mutants.let_everybody_straight_in),
-    "asks-nobody-where-keys-lived": Mutant("keyed", keyed_mutants.ask_nobody_where_keys_lived, 7000003),
+    "asks-nobody-where-keys-lived": Mutant("keyed", keyed_mutants.ask_nobody_where_keys_lived, 8000086),
     "believes-in-time-alone": Mutant("keyed", keyed_mutants.believe_in_time_alone, 8),
     "forgets-tombstones-early": Mutant("shortening", shortening_mutants.forget_tombstones_early, 52),
     "deletes-alone": Mutant("shortening", shortening_mutants.delete_alone, 9),
