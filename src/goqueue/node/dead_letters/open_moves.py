@@ -6,6 +6,9 @@ what was decided before, nothing comes to it any more.
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from goqueue.core.catalog import Catalog
 from goqueue.core.lease.events import Target
 from goqueue.model.cluster_errors import NotLeader
@@ -18,7 +21,8 @@ from goqueue.node.queue.ledgers import Ledgers
 from goqueue.node.queue.ports import LedgerAction, LedgerWant
 from goqueue.node.topic_table import TopicTable
 
-_NO_GROUP = ""
+_NO_GROUP: Final = ""
+_ANSWER_S_MAX: Final = 2.0
 
 
 class MovesHere:
@@ -31,7 +35,17 @@ class MovesHere:
         self._home_of = home_of
 
     async def are_open(self, topic: str, index: int, target: Target) -> bool:
-        """Whether something of the partition is on its way to `target`, or may be again. An error says that this is not known."""
+        """Whether something of the partition is on its way to `target`, or may be again. An error says that this is not known; it comes in time,
+        for other questions of the same node are answered after this one."""
+        try:
+            async with asyncio.timeout(_ANSWER_S_MAX):
+                return await self._are_open(topic, index, target)
+        except TimeoutError:
+            raise NotReady(
+                f"what the ledger of {topic}-{index} has moved is not on enough replicas within {_ANSWER_S_MAX:g} s"
+            ) from None
+
+    async def _are_open(self, topic: str, index: int, target: Target) -> bool:
         ledger = await self._ledger(topic, index)
         if self._home_of(*target) == target.partition:
             raise NotReady(f"this node has not heard yet that {target.topic}-{target.partition} goes")

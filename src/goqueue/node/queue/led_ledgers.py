@@ -10,7 +10,13 @@ from typing import Final, Protocol
 from goqueue.core.lease.events import Target
 from goqueue.core.lease.window import Window
 from goqueue.model.cluster_errors import NotLeader, PeerUnreachable
-from goqueue.model.errors import CoordinatorNotAvailable, GoQueueError, NotReady, OffsetOutOfRange
+from goqueue.model.errors import (
+    CoordinatorNotAvailable,
+    GoQueueError,
+    InvalidRequest,
+    NotReady,
+    OffsetOutOfRange,
+)
 from goqueue.node.companions import Companion
 from goqueue.node.directory import Directory
 from goqueue.node.partition import Partition
@@ -50,14 +56,24 @@ class LedLedgers:
     async def ask(
         self, group_id: str, action: LedgerAction, wants: Sequence[LedgerWant]
     ) -> list[LedgerAnswer]:
+        if action is LedgerAction.MOVES:
+            return await asyncio.gather(*(self._moves_open(want) for want in wants))
         return [await self._answer(group_id, action, want) for want in wants]
+
+    async def _moves_open(self, want: LedgerWant) -> LedgerAnswer:
+        topic, index = want.topic, want.partition
+        try:
+            if want.target is None:
+                raise InvalidRequest(
+                    "whether something is on its way is asked of a partition that is not named"
+                )
+            return LedgerAnswer(topic, index, is_moving=await self._moves.are_open(topic, index, want.target))
+        except GoQueueError as error:
+            return LedgerAnswer(topic, index, error)
 
     async def _answer(self, group_id: str, action: LedgerAction, want: LedgerWant) -> LedgerAnswer:
         topic, index = want.topic, want.partition
         try:
-            if want.target is not None:
-                is_moving = await self._moves.are_open(topic, index, want.target)
-                return LedgerAnswer(topic, index, is_moving=is_moving)
             partition = self._table.get(topic).partition(index)
             ledger = await self._ledgers.find(topic, index)
             window = None if ledger is None else ledger.state.find(group_id)
