@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.support.refusing_partitions import Refusing
 from tests.support.sim_clusters import PlayedCluster, in_cluster
 
 from goqueue.core.cluster.commands import ShrinkTopic
 from goqueue.core.cluster.scaling import Scaling
-from goqueue.log.batch import BatchHeader
-from goqueue.model.errors import StorageError
 from goqueue.node.node import Node
-from goqueue.node.partition import Partition, Stored
 from goqueue.node.queue.polling import Poll
 from goqueue.node.requests import ReadQuery
 from goqueue.sim.kafka.history import Part
@@ -20,22 +18,6 @@ DLQ = "orders.dlq"
 LEAVING = 1
 LOOKS_S = 5.0
 PARTITION_COUNT = 4  # of the topic; so one of them is led elsewhere than its dead letters
-
-
-class Refusing:
-    """Stands in for a disk that takes no writes of a partition until it is well."""
-
-    def __init__(self, partition: Partition) -> None:
-        self._append = partition.append
-        self.is_well = False
-        self.refused_count = 0
-        partition.append = self.append  # type: ignore[method-assign]  # as the class says
-
-    def append(self, batch: bytes, header: BatchHeader, *, now_ms: int) -> Stored:
-        if not self.is_well:
-            self.refused_count += 1
-            raise StorageError("the disk takes no writes")
-        return self._append(batch, header, now_ms=now_ms)
 
 
 def scaling(node: Node) -> Scaling:

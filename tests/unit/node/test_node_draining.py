@@ -8,33 +8,16 @@ import pytest
 from tests.support.dead_letters import DLQ, dead_letters, poll, redrive, reject
 from tests.support.keyed_topics import begin_shrinking, grow, scaling_of, until
 from tests.support.nodes import World, counted, create, in_one_life, publish, read_values, simulate
+from tests.support.refusing_partitions import Refusing
 
-from goqueue.log.batch import BatchHeader, encode_batch
-from goqueue.model.errors import StorageError
+from goqueue.log.batch import encode_batch
 from goqueue.model.partitioner import Partitioner, partition_for_key
 from goqueue.model.record import NewRecord, Producer
 from goqueue.node.node import Node
-from goqueue.node.partition import Partition, Stored
 
 LEAVING = 1
 PRODUCER = (7_000, 0)
 LOOKS_S = 10.0  # many looks at what is not drained, and less than a lease
-
-
-class Refusing:
-    """Stands in for a disk that takes no writes of a partition until it is well."""
-
-    def __init__(self, partition: Partition) -> None:
-        self._append = partition.append
-        self.is_well = False
-        self.refused_count = 0
-        partition.append = self.append  # type: ignore[method-assign]  # as the class says
-
-    def append(self, batch: bytes, header: BatchHeader, *, now_ms: int) -> Stored:
-        if not self.is_well:
-            self.refused_count += 1
-            raise StorageError("the disk takes no writes")
-        return self._append(batch, header, now_ms=now_ms)
 
 
 def move_count(node: Node) -> int:
