@@ -7,6 +7,7 @@ import asyncio
 from tests.support.sim_clusters import ORDERS, PlayedCluster, in_cluster
 
 from goqueue.sim.cluster.client import NOT_LEADER
+from goqueue.sim.cluster.disks import durable_batches
 from goqueue.sim.cluster.readers import Fetched, fetch
 
 NOBODY = -1
@@ -117,5 +118,25 @@ def test_a_follower_that_is_cut_off_shows_what_it_knew_and_nobody_is_sent_there(
         played.heal()
         await played.until(lambda: not played.cluster.unsettled())
         assert (await read(played, follower, rack=follower)).values.keys() == {0, 1, 2}
+
+    in_cluster(play, has_racks=True)
+
+
+def test_a_follower_on_which_something_has_rotted_sends_its_readers_to_the_leader_and_fetches_it_again() -> (
+    None
+):
+    async def play(played: PlayedCluster) -> None:
+        _, follower = await with_orders(played)
+        partition = played.node(follower)._table.any_partition(*ORDERS)
+        await played.until(lambda: partition.log.high_watermark == 2)
+        disk = played.cluster.hosts[follower].disk
+        size = len(durable_batches(disk, ORDERS)[0].data)
+        disk.flip_bit("logs/orders/0/00000000000000000000.log", 8 * (size - 2))
+        for segment in partition.log.segments:
+            segment.release()
+        assert await refusal(played, follower, rack=follower) == NOT_LEADER
+        await played.until(lambda: partition.damaged_from is None and partition.log.high_watermark == 2)
+        assert (await read(played, follower, rack=follower)).values == {0: "one", 1: "two"}
+        await played.until(lambda: not played.cluster.unsettled())
 
     in_cluster(play, has_racks=True)

@@ -29,10 +29,6 @@ async def _everything(partition: Partition) -> int:
     return partition.log.end
 
 
-def _nobody(partition: Partition) -> None:
-    """Until somebody wants to know."""
-
-
 class Housekeeping:
     def __init__(
         self,
@@ -57,15 +53,10 @@ class Housekeeping:
         self._unflushed: dict[Partition, None] = {}
         self._unsaved: dict[Partition, None] = {}
         self._forgettable_end: Callable[[Partition], Awaitable[int]] = _everything
-        self._tell_damage: Callable[[Partition], None] = _nobody
 
     def ask_before_forgetting(self, forgettable_end: Callable[[Partition], Awaitable[int]]) -> None:
         """Before which offset of a log nobody on this node has yet to hear of what is deleted."""
         self._forgettable_end = forgettable_end
-
-    def when_damaged(self, tell: Callable[[Partition], None]) -> None:
-        """It is called with a partition, of several replicas perhaps, in which something is damaged."""
-        self._tell_damage = tell
 
     def note_write(self, partition: Partition) -> None:
         self._unflushed[partition] = None
@@ -163,7 +154,6 @@ class Housekeeping:
                 except DataCorrupt as error:
                     if not partition.is_solo:
                         partition.found_damage(error)
-                        self._tell_damage(partition)
                     raise
         if not partition.is_deleted:
             await partition.commit.checkpoint()

@@ -66,6 +66,7 @@ class LocalTopics:
         self._metrics = metrics
         self._threads = threads
         self._opener = opener
+        opener.when_damaged = self.note_damage
         self._companions = companions
         self._replication = replication
         self._tell_deleted: tuple[TellDeleted, ...] = ()
@@ -140,7 +141,7 @@ class LocalTopics:
             self._woken.set()
 
     def note_damage(self, partition: Partition) -> None:
-        """Found since it has its role: if it is followed, others are not to count on it."""
+        """Found while it follows: others are not to count on it."""
         name = owner_of(partition.topic)
         topic = self._table.any_topic(name)
         if topic is not None:

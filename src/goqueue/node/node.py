@@ -189,7 +189,6 @@ class Node:
             self._companions,
             None if self.cluster is None else self.cluster.replication,
         )
-        self._housekeeping.when_damaged(self._local.note_damage)
         if self.cluster is not None:
             self._companions.ensure = self._ensure_companion
         return Topics(

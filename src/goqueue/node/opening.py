@@ -41,6 +41,7 @@ class PartitionOpener:
         self._on_write = on_write
         self._sync_timeout_ms = sync_timeout_ms
         self._is_solo = is_solo
+        self.when_damaged: Callable[[Partition], None] = lambda _: None  # of partitions that are followed
 
     async def open(self, topic: str, indexes: Sequence[int], settings: TopicSettings) -> list[Partition]:
         """Recover partitions of a topic, one after another in one thread."""
@@ -84,6 +85,7 @@ class PartitionOpener:
         )
         partition.is_short = report.is_short
         partition.damaged_from = _damaged_from(log, report)
+        partition.when_damaged = self.when_damaged
         if not log.is_durable:  # after kill -9 the promise of `acks=leader` still stands
             self._on_write(partition)
         return partition

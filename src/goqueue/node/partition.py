@@ -107,6 +107,7 @@ class Partition:
         self.indexing = asyncio.Lock()  # the same, for the lists of the lanes
         self.damage = damage
         self.damaged_from: int | None = None  # the first offset that was found damaged
+        self.when_damaged: Callable[[Partition], None] = lambda _: None  # while it follows
         self.is_short = False  # when it was opened it lacked what had been on disk
         self.is_led = False
         self.is_deleted = False
@@ -404,15 +405,18 @@ class Partition:
         try:
             return await self._reading.read(offset, end=end, bytes_max=bytes_max)
         except DataCorrupt as error:
-            if self.leadership is not None and self.found_damage(error):
-                raise NotLeader(self.topic, self.index) from error
+            if not self.is_solo and self.found_damage(error):
+                raise NotLeader(self.topic, self.index, self.leader) from error
             raise
 
     def found_damage(self, error: DataCorrupt) -> bool:
-        """Whether another replica has it, and is to lead. What is damaged here is mended when this node begins to follow one."""
+        """Whether another replica has it, and leads or is to. What is damaged here is mended where this node follows one."""
         start = error.start
         self.damaged_from = start if self.damaged_from is None else min(self.damaged_from, start)
-        return self.leadership is not None and self.leadership.damaged(self)
+        if self.leadership is not None:
+            return self.leadership.damaged(self)
+        self.when_damaged(self)
+        return True
 
     async def offset_at(self, timestamp_ms: int) -> int:
         """The offset of the first record at or after an instant; the end of what may be read if there is none."""
