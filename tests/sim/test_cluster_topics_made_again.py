@@ -7,6 +7,7 @@ import asyncio
 from tests.support.sim_clusters import PlayedCluster, in_cluster
 
 from goqueue.core.catalog import CreateTopic, DeleteTopic
+from goqueue.node.node import Node
 from goqueue.sim.kafka.client import requests
 
 NOTHING = -1
@@ -107,11 +108,17 @@ def test_nothing_is_committed_for_a_new_topic_while_the_old_one_takes_long_to_go
         assert await committed(played, coordinator, group) == NOTHING
         is_free.set()
         await played.until(lambda: not played.cluster.unsettled())
+        await played.until(lambda: _open_id(node) == _id(played, coordinator))
         assert await committed(played, coordinator, group) == NOTHING
         assert await commit(played, coordinator, group, 100) == 0
         assert await committed(played, coordinator, group) == 100
 
     in_cluster(play)
+
+
+def _open_id(node: Node) -> int | None:
+    found = node._table.any_topic("orders")
+    return None if found is None else found.facts.id
 
 
 def _id(played: PlayedCluster, name: str) -> int | None:

@@ -411,12 +411,12 @@ class Partition:
 
     def found_damage(self, error: DataCorrupt) -> bool:
         """Whether another replica has it, and leads or is to. What is damaged here is mended where this node follows one."""
-        start = error.start
-        self.damaged_from = start if self.damaged_from is None else min(self.damaged_from, start)
+        self.damaged_from = min(error.start, error.start if self.damaged_from is None else self.damaged_from)
         if self.leadership is not None:
             return self.leadership.damaged(self)
-        self.when_damaged(self)
-        return True
+        if self.leader is not None:
+            self.when_damaged(self)
+        return self.leader is not None
 
     async def offset_at(self, timestamp_ms: int) -> int:
         """The offset of the first record at or after an instant; the end of what may be read if there is none."""

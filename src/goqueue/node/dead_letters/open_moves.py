@@ -13,6 +13,7 @@ from goqueue.core.catalog import Catalog
 from goqueue.core.lease.events import Target
 from goqueue.model.cluster_errors import NotLeader
 from goqueue.model.errors import NotReady
+from goqueue.model.names import is_internal
 from goqueue.node.companions import Companion
 from goqueue.node.dead_letters.topics import HomeOf
 from goqueue.node.queue.led_ledgers import LedgersAsked
@@ -92,9 +93,14 @@ class OpenMoves:
         return [
             LedgerWant(facts.name, index, target=target)
             for facts in self._catalog.topics()
-            if self._is_alone or Companion.LEDGER.kind in self._catalog.companions(facts.name)
+            if self._may_have_ledgers(facts.name)
             for index in range(facts.partition_count)
         ]
+
+    def _may_have_ledgers(self, topic: str) -> bool:
+        if self._is_alone:
+            return not is_internal(topic)
+        return Companion.LEDGER.kind in self._catalog.companions(topic)
 
 
 def _is_open(ledger: OwnedLedger, target: Target) -> bool:
