@@ -151,31 +151,22 @@ def test_commands_that_wait_have_a_bound_and_who_is_refused_is_told_at_once(
     simulate(main)
 
 
-def test_frame_without_an_answer_ends_the_connection_and_the_next_makes_another() -> None:
-    calls: list[Call] = []
+async def wait_for_nothing(links: Links) -> None:
+    with pytest.raises(PeerUnreachable, match="no answer to delete_groups"):
+        await links.call("n1", GROUPS, 2, _DeleteGroups(groups_names=["a"]))
 
-    async def first_waits(call: Call, request: object) -> Answer:
-        calls.append(call)
-        if len(calls) == 1:
-            await asyncio.Event().wait()
-        return answer_of("done")
 
-    async def main() -> None:
-        calls.clear()
-        station = await Station("n1", apis=[Api(GROUPS, 2, 2, first_waits)]).start()
-        links = Links(address_of=lambda name: station.address, times=QUICK)
-        with pytest.raises(PeerUnreachable, match="no answer to delete_groups"):
+async def give_up_early(links: Links) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
             await links.call("n1", GROUPS, 2, _DeleteGroups(groups_names=["a"]))
-        answer = await links.call("n1", GROUPS, 2, _DeleteGroups(groups_names=["b"]))
-        assert answer.results[0].group_id == "done"
-        assert calls[0].identity is not calls[1].identity
-        await links.close()
-        await station.stop()
-
-    simulate(main)
+    await asyncio.sleep(QUICK.call_ms / 1_000)
 
 
-def test_frame_without_an_answer_ends_the_connection_also_if_nobody_waits_for_it_any_more() -> None:
+@pytest.mark.parametrize("ask", [wait_for_nothing, give_up_early])
+def test_frame_without_an_answer_ends_the_connection_and_the_next_makes_another(
+    ask: Callable[[Links], Awaitable[None]],
+) -> None:
     calls: list[Call] = []
 
     async def first_waits(call: Call, request: object) -> Answer:
@@ -188,10 +179,7 @@ def test_frame_without_an_answer_ends_the_connection_also_if_nobody_waits_for_it
         calls.clear()
         station = await Station("n1", apis=[Api(GROUPS, 2, 2, first_waits)]).start()
         links = Links(address_of=lambda name: station.address, times=QUICK)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await links.call("n1", GROUPS, 2, _DeleteGroups(groups_names=["a"]))
-        await asyncio.sleep(QUICK.call_ms / 1_000)
+        await ask(links)
         answer = await links.call("n1", GROUPS, 2, _DeleteGroups(groups_names=["b"]))
         assert answer.results[0].group_id == "done"
         assert calls[0].identity is not calls[1].identity
